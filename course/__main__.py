@@ -1,6 +1,6 @@
 """`python -m course` is the `course` command."""
 
-from course.cli import app
+from course.cli import main
 
 if __name__ == "__main__":
-    app(prog_name="course")
+    main()
