@@ -5,6 +5,7 @@ Every check tries the real thing where it can, and every failure carries the com
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -146,7 +147,8 @@ def writable() -> Finding:
         mend = f"make {existing} a folder that you can write, on a disk with free space"
         return Finding(f"{folder.name}/", False, f"{existing}: {error.strerror}", mend)
     finally:
-        probe.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            probe.unlink()
     free = shutil.disk_usage(existing).free / 2**30
     return Finding(f"{folder.name}/", True, f"writable, {free:.1f} GiB free")
 

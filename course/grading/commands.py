@@ -140,7 +140,7 @@ def grade(
         typer.Option(help="Grade on the Dask cluster at this address, such as tcp://10.0.0.5:8786."),
     ] = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe-no-sandbox", help="Run submissions without the sandbox: for your own work only.")
+        bool, typer.Option("--unsafe", help="Run submissions without the sandbox: for your own work only.")
     ] = False,
 ) -> None:
     """Grade the submissions against the hidden tests, each in a sandbox of its own.
