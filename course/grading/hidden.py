@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from course import paths
-from course.grading.student import Opaque, Student, StudentError
+from course.grading.student import Remote, Student, StudentError
 
 TEST_FOLDER = paths.TESTS / "hidden"
 
@@ -76,14 +76,17 @@ def hidden_test(
 def load(chapter: str) -> list[HiddenTest]:
     """The hidden tests of the chapter with this name, in the order of its file.
 
+    A chapter with many goes on in `test_<chapter>__<exercise>.py`, read after the first.
+
     Raises:
         FileNotFoundError: the chapter has no hidden tests.
     """
     path = TEST_FOLDER / f"test_{chapter}.py"
     if not path.is_file():
         raise FileNotFoundError(f"chapter {chapter!r} has no hidden tests: {path} is not there")
-    module = _execute(path)
-    found = [value.hidden_test for value in vars(module).values() if hasattr(value, "hidden_test")]
+    modules = [_execute(file) for file in (path, *sorted(TEST_FOLDER.glob(f"test_{chapter}__*.py")))]
+    values = [value for module in modules for value in vars(module).values()]
+    found = [value.hidden_test for value in values if hasattr(value, "hidden_test")]
     said = [test.says for test in found]
     repeated = {says for says in said if said.count(says) > 1}
     if repeated:
@@ -213,7 +216,7 @@ def describe(value: Any) -> str:
     """A short description of what a student's code returned, safe to print."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {list(value.shape)} and dtype {_dtype(value.dtype)}"
-    if isinstance(value, Opaque):
+    if isinstance(value, Remote):
         return f"an object of type {value.type_name}"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

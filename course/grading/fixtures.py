@@ -1,0 +1,75 @@
+"""Helpers of the hidden tests that must run beside the student's code; public, and no test among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+
+class _Largest(TorchDispatchMode):
+    """Records the number of elements of the largest tensor that any operator returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for value in tree_flatten(result)[0]:
+            if isinstance(value, Tensor):
+                # An expanded view reports its elements but holds only its storage.
+                held = value.untyped_storage().nbytes() // max(value.element_size(), 1)
+                self.elements = max(self.elements, min(value.numel(), held))
+        return result
+
+
+class _Operators(TorchDispatchMode):
+    """Records the names of the operators that run, composite ones taken apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def largest_tensor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Elements of the largest tensor that `function(*args, **kwargs)` makes on its way."""
+    with _Largest() as record:
+        function(*args, **kwargs)
+    return record.elements
+
+
+def operators(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+    """Names of the torch operators that `function(*args, **kwargs)` runs, in order, such as `_softmax`."""
+    with _Operators() as record:
+        function(*args, **kwargs)
+    return record.names
+
+
+def unchanged(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    """True if the call leaves every tensor argument bit for bit as it was."""
+    tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
+    before = [tensor.detach().clone() for tensor in tensors]
+    function(*args, **kwargs)
+    return all(_same(old, new) for old, new in zip(before, tensors, strict=True))
+
+
+def _same(old: Tensor, new: Tensor) -> bool:
+    if old.shape != new.shape or old.dtype != new.dtype:
+        return False
+    same = old == new.detach()
+    if old.is_floating_point():
+        same |= old.isnan() & new.detach().isnan()
+    return bool(same.all())
+
+
+def grads(module: nn.Module) -> dict[str, Tensor | None]:
+    """The gradient of each parameter, None where none has arrived."""
+    return {name: parameter.grad for name, parameter in module.named_parameters()}

@@ -1,0 +1,70 @@
+"""What nbgrader 0.9.6 leaves open and configuration cannot close: loaded by `nbgrader_config.py`.
+
+- nbgrader copies every file beside a submission into `autograded/` and `feedback/`, following
+  links: a link named `notes.txt` could carry off the gradebook, and an HTML file would be served
+  from the instructor's own address. Only `timestamp.txt` goes along now.
+- A damaged `timestamp.txt` stops whole listings, a link in its place can hang them.
+- Collecting from the exchange follows links too, and deletes the submission that it replaces.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+import nbgrader.converters.base
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.exchange.default import ExchangeCollect
+from nbgrader.utils import find_all_files, parse_utc
+
+from course.grading import files
+
+TIMESTAMP = "timestamp.txt"
+LIMIT = 200  # bytes of a timestamp
+
+
+def install() -> None:
+    """Put the replacements in place; doing it again changes nothing."""
+    nbgrader.converters.base.find_all_files = _files_to_copy
+    CourseDirectory.get_existing_timestamp = _timestamp
+
+
+def _files_to_copy(path: str, exclude: list[str] | None = None) -> list[str]:
+    """Only the timestamp, where it is a regular file; the rest of a hand-in stays where it is."""
+    found = find_all_files(path, exclude)
+    source = f"{os.sep}source{os.sep}" in path  # the instructor's own files go along
+    return [name for name in found if (source or os.path.basename(name) == TIMESTAMP) and not os.path.islink(name)]
+
+
+def _timestamp(self: CourseDirectory, dest_path: str) -> datetime.datetime | None:
+    return read_timestamp(Path(dest_path), Path(self.root))
+
+
+def read_timestamp(folder: Path, root: Path) -> datetime.datetime | None:
+    """When the submission in `folder` was handed in; None if nothing says so."""
+    try:
+        text = files.read_beneath(root, (folder / TIMESTAMP).relative_to(root), LIMIT).decode("utf-8")
+        return parse_utc(text.strip()) if text.strip() else None
+    except (files.UnsafeFile, ValueError, OverflowError, OSError):
+        return None
+
+
+class Collect(ExchangeCollect):
+    """nbgrader's exchange, taken in by `course.grading.collect`: no link followed, nothing deleted."""
+
+    def copy_files(self) -> None:
+        """Collect the newest submission of each student."""
+        from course.grading import collect
+
+        for record in self.src_records:
+            source = Path(self.inbound_path) / record["filename"]
+            line = collect.take_exchange(source, record["username"], self.coursedir.assignment_id, record["timestamp"])
+            self.log.info("%s", line)
+
+
+def configure(config: Any) -> None:
+    """The settings that close the rest: nbgrader's own switches."""
+    config.ExchangeFactory.collect = Collect
+    config.OverwriteCells.add_missing_cells = True

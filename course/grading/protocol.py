@@ -1,0 +1,158 @@
+"""What crosses the wall between the grader and a student's code: frames of plain values and tensors.
+
+A frame is a length, a JSON header and a safetensors block. Plain values cross by value; every
+other object stays where it is and crosses as a handle. Nothing is ever pickled, so reading a frame
+executes nothing, whoever wrote it. Both sides use this module.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+MAX_FRAME = 64 * 2**20  # bytes; larger results than this are refused
+MAX_DEPTH = 50  # nesting of lists in a value
+
+Json = Any
+
+
+class ProtocolError(Exception):
+    """A frame that does not keep the format, or a value that cannot cross."""
+
+
+def pack(header: Json, tensors: list[Tensor]) -> bytes:
+    """One frame: 8 bytes of length, 4 of header length, the header, the tensors."""
+    text = json.dumps(header).encode()
+    block = save({str(i): tensor for i, tensor in enumerate(tensors)}) if tensors else b""
+    if len(text) + len(block) > MAX_FRAME:
+        raise ProtocolError(f"the value is larger than {MAX_FRAME // 2**20} MiB")
+    return struct.pack(">QI", len(text) + len(block) + 4, len(text)) + text + block
+
+
+def unpack(frame: bytes) -> tuple[Json, list[Tensor]]:
+    """The header and tensors of a frame's bytes after its length.
+
+    Raises:
+        ProtocolError: the bytes are not a frame.
+    """
+    try:
+        (size,) = struct.unpack(">I", frame[:4])
+        header = json.loads(frame[4 : 4 + size].decode())
+        block = frame[4 + size :]
+        named = load(block) if block else {}
+        return header, [named[str(i)] for i in range(len(named))]
+    except Exception as error:  # whatever a hostile frame provokes
+        raise ProtocolError(f"not a frame ({type(error).__name__})") from error
+
+
+class Encoder:
+    """Turns values into JSON and a list of tensors. `handle` names the objects that stay behind."""
+
+    def __init__(self, handle: Callable[[Any], Json]) -> None:
+        self.handle = handle
+        self.tensors: list[Tensor] = []
+        self.differentiable: list[Tensor] = []  # those that require grad, in order
+
+    def encode(self, value: Any, depth: int = 0) -> Json:
+        """The JSON form of a value; lists starting with a tag stand for everything but scalars."""
+        if depth > MAX_DEPTH:
+            raise ProtocolError("the value is nested too deeply")
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if type(value) is list:
+            return ["list", [self.encode(item, depth + 1) for item in value]]
+        if isinstance(value, tuple):
+            return ["tuple", [self.encode(item, depth + 1) for item in value]]
+        if isinstance(value, dict):
+            pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
+            return ["dict", pairs]
+        if isinstance(value, torch.dtype):
+            return ["dtype", str(value).removeprefix("torch.")]
+        if isinstance(value, torch.device):
+            return ["device", str(value)]
+        return ["handle", self.handle(value)]
+
+    def _tensor(self, tensor: Tensor) -> Json:
+        grad = tensor.requires_grad
+        if grad:
+            self.differentiable.append(tensor)
+        data = tensor.detach().cpu()
+        layout = None
+        if not data.is_contiguous() and data.numel():
+            # Strides cross too, so that a test can hand over a transposed or expanded view.
+            layout = [list(data.shape), list(data.stride())]
+            span = 1 + sum((size - 1) * stride for size, stride in zip(*layout, strict=True))
+            data = torch.as_strided(data, (span,), (1,))
+        self.tensors.append(data.contiguous().clone())
+        return ["tensor", len(self.tensors) - 1, layout, grad]
+
+
+class Decoder:
+    """Turns JSON and tensors back into values. `resolve` gives the object behind a handle.
+
+    With `strict` (the trusted side) tensors must come contiguous: a forged stride could claim any size.
+    """
+
+    def __init__(self, tensors: list[Tensor], resolve: Callable[[Json], Any], strict: bool) -> None:
+        self.tensors = tensors
+        self.resolve = resolve
+        self.strict = strict
+        self.differentiable: list[Tensor] = []
+
+    def decode(self, tree: Json) -> Any:
+        """The value of a JSON tree.
+
+        Raises:
+            ProtocolError: the tree does not keep the format.
+        """
+        try:
+            return self._decode(tree, 0)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            raise ProtocolError(f"not a value ({type(error).__name__})") from error
+
+    def _decode(self, tree: Json, depth: int) -> Any:
+        if not isinstance(tree, list):
+            return tree
+        if depth > MAX_DEPTH:
+            raise ProtocolError("the value is nested too deeply")
+        tag, content, *more = tree
+        if tag == "tensor":
+            return self._tensor(content, *more)
+        if tag == "list":
+            return [self._decode(item, depth + 1) for item in content]
+        if tag == "tuple":
+            return tuple(self._decode(item, depth + 1) for item in content)
+        if tag == "dict":
+            return {self._decode(k, depth + 1): self._decode(v, depth + 1) for k, v in content}
+        if tag == "dtype":
+            dtype = getattr(torch, str(content))
+            if not isinstance(dtype, torch.dtype):
+                raise ProtocolError(f"{content!r} is no dtype")
+            return dtype
+        if tag == "device":
+            return torch.device(content)
+        if tag == "handle":
+            return self.resolve(content)
+        raise ProtocolError(f"unknown tag {tag!r}")
+
+    def _tensor(self, index: int, layout: Json, grad: bool) -> Tensor:
+        tensor = self.tensors[index]
+        if layout is not None:
+            if self.strict:
+                raise ProtocolError("a result must be contiguous")
+            tensor = torch.as_strided(tensor, *layout)
+        if grad:
+            if not self.strict:
+                tensor.requires_grad_()
+            self.differentiable.append(tensor)
+        return tensor

@@ -1,0 +1,194 @@
+"""The far side of the wall: loads a student's cells as `lib` and does what the grader asks of them.
+
+It holds no test, mark or truth. Its answers are worth what the student's code makes of them: the
+grader compares every value with its own truth, so a forged answer is a wrong answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course import modules
+from course.grading import fixtures
+from course.grading.protocol import Decoder, Encoder, Json, ProtocolError, pack, unpack
+
+MESSAGE_LENGTH = 300
+
+
+class Worker:
+    """One student's `lib` in a folder of its own, and the objects made with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "lib"
+        self.module_path = Path()
+        self.roots: dict[str, Any] = {"torch": torch, "fixtures": fixtures}
+        self.objects: dict[int, Any] = {}
+        self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self.count = 0
+
+    def handle(self, frame: bytes) -> bytes:
+        """Answer one request frame with one response frame."""
+        try:
+            request, tensors = unpack(frame)
+            answer = getattr(self, f"_{request['op']}")
+            return answer(request, tensors)
+        except ProtocolError as error:
+            return pack({"error": _error_report("ProtocolError", str(error))}, [])
+        except BaseException as error:  # SystemExit and KeyboardInterrupt of a student's code too
+            return pack({"error": self._report(error)}, [])
+
+    # Requests
+
+    def _load(self, request: Json, _: list[Tensor]) -> bytes:
+        """Write the files of `lib`, then merge the student's cells into their module, one by one."""
+        torch.manual_seed(request["seed"])
+        self.folder.mkdir()
+        for name, text in request["files"].items():
+            (self.folder / name).write_text(text, encoding="utf-8")
+        name = request["module"]
+        self.module_path = self.folder / f"{name}.py"
+        waiting: list[tuple[str | None, str]] = [(key, source) for key, source in request["cells"]]
+        problems: dict[str | None, str] = {}
+        for _attempt in range(2):  # a cell may need a later one at import time
+            failed = []
+            for key, source in waiting:
+                try:
+                    modules.save(self.folder, name, source)
+                    problems.pop(key, None)
+                except modules.CellError as error:
+                    problems[key] = str(error)[:MESSAGE_LENGTH]
+                    failed.append((key, source))
+            waiting = failed
+        if self.module_path.exists():
+            self.roots["module"] = importlib.import_module(f"lib.{name}")
+        return pack({"problems": {key: text for key, text in problems.items() if key is not None}}, [])
+
+    def _get(self, request: Json, _: list[Tensor]) -> bytes:
+        return self._answer(self._find(request["target"]))
+
+    def _call(self, request: Json, tensors: list[Tensor]) -> bytes:
+        decoder = Decoder(tensors, lambda key: self.objects[key], strict=False)
+        args, kwargs = decoder.decode(request["args"]), decoder.decode(request["kwargs"])
+        with torch.set_grad_enabled(request["grad"]):
+            result = self._find(request["target"])(*args, **kwargs)
+        return self._answer(result, decoder.differentiable)
+
+    def _backward(self, request: Json, tensors: list[Tensor]) -> bytes:
+        """Pull cotangents back through an earlier call: gradients of its inputs; parameters accumulate."""
+        inputs, outputs = self.graphs[request["graph"]]
+        cotangents = Decoder(tensors, lambda key: self.objects[key], strict=False).decode(request["cotangents"])
+        for leaf in inputs:
+            leaf.grad = None
+        pairs = [(out, grad) for out, grad in zip(outputs, cotangents, strict=True) if grad is not None]
+        torch.autograd.backward([out for out, _ in pairs], [grad for _, grad in pairs], retain_graph=True)
+        return self._answer([leaf.grad for leaf in inputs])
+
+    def _forget(self, request: Json, _: list[Tensor]) -> bytes:
+        for key in request["graphs"]:
+            self.graphs.pop(key, None)
+        return pack({"value": None}, [])
+
+    # Helpers
+
+    def _find(self, target: Json) -> Any:
+        root, path = target
+        found = self.roots[root] if isinstance(root, str) else self.objects[root]
+        for name in path:
+            found = getattr(found, name)
+        return found
+
+    def _answer(self, value: Any, inputs: list[Tensor] | None = None) -> bytes:
+        encoder = Encoder(self._keep)
+        tree = encoder.encode(_contiguous(value))
+        graph = None
+        if encoder.differentiable:
+            graph = self._number()
+            self.graphs[graph] = (inputs or [], encoder.differentiable)
+        return pack({"value": tree, "graph": graph}, encoder.tensors)
+
+    def _keep(self, value: Any) -> Json:
+        key = self._number()
+        self.objects[key] = value
+        return [key, type(value).__name__[:80], callable(value)]
+
+    def _number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def _report(self, error: BaseException) -> Json:
+        """What a student needs to know of an error of theirs: kind, message, and their own line."""
+        line, text = 0, ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == str(self.module_path):
+                line, text = frame.lineno or 0, frame.line or ""
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        with contextlib.suppress(BaseException):
+            return {**_error_report("", str(error)), "kinds": kinds, "line": line, "text": text[:MESSAGE_LENGTH]}
+        return _error_report(kinds[0], "")
+
+
+def _contiguous(value: Any) -> Any:
+    """Results cross contiguous; only the grader may send strides."""
+    if isinstance(value, Tensor):
+        return value if value.is_contiguous() else value.contiguous()
+    if isinstance(value, tuple) and type(value) is not tuple and hasattr(value, "_fields"):
+        value = tuple(value)
+    if type(value) in (list, tuple):
+        return type(value)(_contiguous(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _contiguous(item) for key, item in value.items()}
+    return value
+
+
+def _error_report(kind: str, message: str) -> Json:
+    return {"kinds": [kind], "message": " ".join(message.split())[:MESSAGE_LENGTH], "line": 0, "text": ""}
+
+
+@contextlib.contextmanager
+def in_this_process() -> Iterator[Worker]:
+    """A worker without a wall, for code that is trusted: the reference, mutants and variants.
+
+    The `lib` of this process is set aside meanwhile and comes back unharmed.
+    """
+    aside = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == modules.PACKAGE}
+    finders = list(sys.meta_path)
+    with tempfile.TemporaryDirectory() as folder:
+        sys.path.insert(0, folder)
+        try:
+            yield Worker(Path(folder))
+        finally:
+            sys.path.remove(folder)
+            sys.meta_path[:] = finders
+            for name in [name for name in sys.modules if name.split(".")[0] == modules.PACKAGE]:
+                del sys.modules[name]
+            sys.modules.update(aside)
+
+
+def serve(connection: socket.socket, folder: Path) -> None:
+    """Answer frames from the grader until it closes the connection."""
+    sys.path.insert(0, str(folder))
+    worker = Worker(folder)
+    while size := receive(connection, 8):
+        connection.sendall(worker.handle(receive(connection, int.from_bytes(size, "big"))))
+
+
+def receive(connection: socket.socket, size: int) -> bytes:
+    """Exactly `size` bytes, or none when the other side has gone."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 2**20))
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)
