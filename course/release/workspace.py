@@ -6,15 +6,17 @@ The files are worked out in memory first, so that nothing half-made is ever in a
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import os
 import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from course import chapters, paths, shipped
 from course.errors import CourseError
+from course.grading import files as safe_files
 from course.release import myst, requirements
 
 README = Path(__file__).with_name("student_readme.md")
@@ -110,18 +112,14 @@ def require_unsolved(workspace: Files) -> None:
 
 def write_zip(workspace: Files, path: Path) -> None:
     """Write the files as a zip that depends on nothing but them; it appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for name in sorted(workspace):
-                entry = zipfile.ZipInfo(name, FIXED_TIME)
-                entry.create_system = 3  # Unix, whatever machine writes it
-                entry.external_attr = 0o644 << 16
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, workspace[name], compresslevel=9)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in sorted(workspace):
+            entry = zipfile.ZipInfo(name, FIXED_TIME)
+            entry.create_system = 3  # Unix, whatever machine writes it
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, workspace[name], zipfile.ZIP_DEFLATED, compresslevel=9)
+    write_file(path, buffer.getvalue())
 
 
 def update_folder(workspace: Files, folder: Path) -> list[str]:
@@ -131,30 +129,42 @@ def update_folder(workspace: Files, folder: Path) -> list[str]:
     (`01_softmax.new.ipynb`). Of the tooling, `course/`, the new version always counts. Returns the
     files that were kept.
     """
-    manifest = folder / MANIFEST
-    handed_out: dict[str, list[str]] = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+    manifest = _read_manifest(folder)
     for name, content in workspace.items():
-        known = handed_out.setdefault(name, [])
-        if _digest(content) not in known:
-            known.append(_digest(content))
+        versions = manifest.setdefault(name, {"placed": "", "versions": []})["versions"]
+        if _digest(content) not in versions:
+            versions.append(_digest(content))
     # Written first: after a crash half-way the next run still knows every version as the release's.
-    write_file(manifest, json.dumps(handed_out, indent=1, sort_keys=True).encode("utf-8"))
+    _write_manifest(folder, manifest)
     kept = []
     for name, content in sorted(workspace.items()):
-        target = folder / name
+        target, digest = folder / name, _digest(content)
         beside = target.with_name(f"{target.stem}.new{target.suffix}")
-        if name.startswith("course/") or _is_handed_out(target, handed_out[name]):
+        if name.startswith("course/") or _is_handed_out(target, manifest[name]["versions"]):
             write_file(target, content)
             beside.unlink(missing_ok=True)
+            manifest[name]["placed"] = digest
         else:
             kept.append(name)
-            if _digest(content) != handed_out[name][0] or beside.exists():
+            if digest != manifest[name]["placed"]:
                 write_file(beside, content)
-    for name in set(handed_out) - set(workspace):
+    for name in sorted(set(manifest) - set(workspace)):
         target = folder / name
-        if target.is_file() and (name.startswith("course/") or _is_handed_out(target, handed_out[name])):
+        if target.is_file() and (name.startswith("course/") or _is_handed_out(target, manifest[name]["versions"])):
             target.unlink()
+        del manifest[name]
+    _write_manifest(folder, manifest)
     return kept
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """What was handed out into the folder: for each file its versions, and the one placed last."""
+    path = folder / MANIFEST
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    write_file(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode("utf-8"))
 
 
 def _is_handed_out(file: Path, digests: list[str]) -> bool:
@@ -163,15 +173,8 @@ def _is_handed_out(file: Path, digests: list[str]) -> bool:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all; leave it alone where it holds this already."""
-    if path.is_file() and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    if not (path.is_file() and path.read_bytes() == content):
+        safe_files.write(path, content)
 
 
 def _digest(content: bytes) -> str:
