@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError
 
 from course import paths
 from course.grading.student import Remote, Student, StudentError
@@ -208,7 +209,7 @@ class Check:
         self.true(output.requires_grad, f"{what}: no gradient flows from the result back to the inputs")
         try:
             torch.autograd.gradcheck(function, leaves, check_undefined_grad=False)
-        except torch.autograd.gradcheck.GradcheckError:  # type: ignore[attr-defined]
+        except GradcheckError:
             raise PropertyFailed(f"{what}: the gradients differ from finite differences") from None
 
 
