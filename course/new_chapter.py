@@ -74,14 +74,12 @@ def _fill(template: str, number: int, name: str, title: str) -> str:
     values = {
         "STUB": stub,
         "SIGNATURE": stub.splitlines()[0],
-        "EXERCISE": f"{name}_mean",
-        "LABEL": f"{name}_mean".replace("_", "-"),
         "NAME": name,
         "NUMBER": f"{number:02d}",
         "TITLE": title,
     }
     text = (TEMPLATES / template).read_text(encoding="utf-8")
-    for key, value in values.items():  # STUB first: it holds other keys
+    for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
 
@@ -105,5 +103,5 @@ def _add_to_contents(number: int, name: str) -> Path:
     lines.insert(index + 1, f"{match.group(1)}- file: chapters/{number:02d}_{name}")
     temporary = path.with_name(f".{TOC}.{os.getpid()}")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
+    temporary.replace(path)
     return path
