@@ -12,10 +12,12 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-import nbformat
+from typing import TYPE_CHECKING
 
 from course import paths
+
+if TYPE_CHECKING:  # importing it takes seconds, which a notebook that only saves a cell need not wait
+    import nbformat
 
 FILE_NAME = re.compile(r"(\d\d)_([a-z][a-z0-9_]*)\.(?:md|ipynb)")
 MAGIC = re.compile(r"\A\s*%%lib[ \t]*([^\n]*)(?:\n|\Z)")
@@ -78,6 +80,8 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
         import jupytext
 
         return jupytext.read(path)
+    import nbformat
+
     return nbformat.read(path, as_version=4)
 
 
