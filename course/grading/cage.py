@@ -20,7 +20,8 @@ from pathlib import Path
 
 import torch
 
-from course.grading import worker
+from course.grading import fixtures, worker
+from course.grading.protocol import pack, unpack
 
 MEMORY = 4 * 2**30  # bytes of address space
 SCRATCH = 64 * 2**20  # bytes in /tmp
@@ -57,6 +58,7 @@ def main(control: int, isolated: bool) -> None:
         isolated: False runs without any lock, for one's own code where no sandbox is to be had.
     """
     torch.set_num_threads(1)
+    _load_lazy_modules()
     if isolated:
         import pyseccomp  # noqa: F401  (see _forbid_system_calls)
     with socket.socket(fileno=control) as channel:
@@ -77,6 +79,12 @@ def main(control: int, isolated: bool) -> None:
                 os.kill(keeper, signal.SIGTERM)
             os.waitpid(keeper, 0)
             channel.sendall(b"D")
+
+
+def _load_lazy_modules() -> None:
+    """Once here, not again in each submission: what torch imports only at first use (900 modules)."""
+    fixtures.largest_tensor(torch.exp, torch.ones(3))
+    unpack(pack({}, [torch.ones(3)])[8:])
 
 
 def _can_nest() -> bool:

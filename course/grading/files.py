@@ -54,6 +54,17 @@ def create(path: Path, content: bytes | str, mode: int = 0o644) -> bool:
     return True
 
 
+def check_writable(folder: Path) -> None:
+    """Make sure that the folder exists and takes a new file, before work begins that would be lost.
+
+    Raises:
+        CourseError: it does not.
+    """
+    probe = folder / f".probe-{os.getpid()}"
+    write(probe, b"")
+    probe.unlink(missing_ok=True)
+
+
 def _write(path: Path, content: bytes | str, mode: int, place: Callable[[str, Path], None]) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     temporary: str | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,21 @@ def install() -> None:
     """Put the replacements in place; doing it again changes nothing."""
     nbgrader.converters.base.find_all_files = _files_to_copy
     CourseDirectory.get_existing_timestamp = _timestamp
+    _find_alembic()
+
+
+def _find_alembic() -> None:
+    """nbgrader sets up a new gradebook with the `alembic` command, and expects it on the path."""
+    programs = str(Path(sys.executable).parent)
+    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if programs not in places:
+        os.environ["PATH"] = os.pathsep.join([programs, *places])
 
 
 def _files_to_copy(path: str, exclude: list[str] | None = None) -> list[str]:
     """Only the timestamp, where it is a regular file; the rest of a hand-in stays where it is."""
     found = find_all_files(path, exclude)
-    source = f"{os.sep}source{os.sep}" in path  # the instructor's own files go along
+    source = f"{os.sep}.{os.sep}" in path  # nbgrader's student "." is the instructor, whose files go along
     return [name for name in found if (source or os.path.basename(name) == TIMESTAMP) and not os.path.islink(name)]
 
 

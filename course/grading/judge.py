@@ -60,7 +60,7 @@ def seed(submission: Submission) -> int:
 
 def rules(chapter: Chapter) -> str:
     """Digest of everything that judges: the chapter, hidden tests, solutions and the grader's code."""
-    sources = [chapter.path, paths.TESTS / "hidden" / f"test_{chapter.name}.py"]
+    sources = [chapter.path, *sorted((paths.TESTS / "hidden").glob(f"test_{chapter.name}*.py"))]
     for folder in (paths.SOLUTIONS, paths.LIB, paths.ROOT / "course" / "grading"):
         sources += sorted(folder.glob("*.py"))
     sources += [paths.ROOT / "course" / "definitions.py", paths.ROOT / "course" / "chapters.py"]

@@ -129,6 +129,8 @@ def bubblewrap() -> list[str]:
         where = "it needs Linux" if sys.platform != "linux" else "bubblewrap is not installed: `apt-get install bubblewrap`"
         raise CourseError(f"grading runs submissions only in a sandbox, and {where} (`--unsafe` for your own work)")
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    # Not root inside: a namespace within this one could not map root.
+    command += ["--uid", "1000", "--gid", "1000"]
     for name in ("usr", "lib", "lib32", "lib64", "bin", "sbin"):
         path = Path("/", name)
         if path.is_symlink():

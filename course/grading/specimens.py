@@ -131,7 +131,7 @@ def _read(chapter: str, path: Path) -> list[Specimen]:
             keywords = _keywords(call)
             original = reference_definitions(chapter)[name]
             assert keywords["old"] in original, f"{path}:{node.lineno}: the reference's {name} lacks {keywords['old']!r}"
-            source = original.replace(keywords["old"], keywords["new"])
+            source = f"{imports}\n\n\n{original.replace(keywords['old'], keywords['new'])}\n"
             found.append(Specimen(chapter, owner[name], name, label, source, keywords["caught_by"]))
     return found
 

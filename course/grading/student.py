@@ -136,13 +136,11 @@ class Session:
         return gradients
 
     def forget_later(self, graph: int) -> None:
-        """Let the worker drop a call's graph at the next request."""
+        """Let the worker drop a call's graph with the next request."""
         self._dead_graphs.append(graph)
 
     def _request(self, request: Json, tensors: list[Tensor]) -> Any:
-        if self._dead_graphs:
-            dead, self._dead_graphs = self._dead_graphs, []
-            self._connection.exchange(pack({"op": "forget", "graphs": dead}, [])[8:])
+        request["forget"], self._dead_graphs = self._dead_graphs, []
         try:
             answer, self._tensors = unpack(self._connection.exchange(pack(request, tensors)[8:]))
         except ProtocolError:
@@ -205,13 +203,19 @@ class Student:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._definitions: dict[str, Remote] = {}
         self.torch = Remote(session, ["torch", []])
         self.fixtures = Remote(session, ["fixtures", []])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._session.get(["module", [name]])
+        if name in self._definitions:
+            return self._definitions[name]
+        value = self._session.get(["module", [name]])
+        if isinstance(value, Remote):
+            self._definitions[name] = value
+        return value
 
     def generator(self, seed: int) -> Any:
         """A `torch.Generator` beside the student's code."""

@@ -111,6 +111,7 @@ def judge_cells(
     Raises:
         CourseError: the sandbox does not work here.
     """
+    torch.set_num_threads(1)  # submissions run side by side; each stays on its own core
     chapter = chapters.find(chapter_id)
     return _Judgement(chapter, cells, extra, seed, wall, unsafe).verdict()
 
@@ -233,11 +234,6 @@ def _marks(points: float, outcomes: list[PropertyVerdict]) -> float:
 def _property_seed(seed: int, says: str) -> int:
     digest = hashlib.sha256(f"{seed}:{says}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
-
-
-def warm_up() -> None:
-    """Load what judging needs, before the first submission."""
-    torch.set_num_threads(1)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Worker:
         """Answer one request frame with one response frame."""
         try:
             request, tensors = unpack(frame)
+            for graph in request["forget"]:
+                self.graphs.pop(graph, None)
             answer = getattr(self, f"_{request['op']}")
             return answer(request, tensors)
         except ProtocolError as error:
@@ -93,11 +95,6 @@ class Worker:
         pairs = [(out, grad) for out, grad in zip(outputs, cotangents, strict=True) if grad is not None]
         torch.autograd.backward([out for out, _ in pairs], [grad for _, grad in pairs], retain_graph=True)
         return self._answer([leaf.grad for leaf in inputs])
-
-    def _forget(self, request: Json, _: list[Tensor]) -> bytes:
-        for key in request["graphs"]:
-            self.graphs.pop(key, None)
-        return pack({"value": None}, [])
 
     # Helpers
 
