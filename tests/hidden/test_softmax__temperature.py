@@ -1,6 +1,7 @@
 """Hidden tests of chapter 01, the second exercise: softmax with temperature."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -139,7 +140,7 @@ def test_bad_temperature(student: Student, check: Check) -> None:
     for bad in (-1.5, -1e-9, -2, -INF, math.nan):
         check.raises(
             ValueError,
-            lambda bad=bad: student.softmax_with_temperature(logits, bad),
+            partial(student.softmax_with_temperature, logits, bad),
             f"temperature {bad}",
             mentions=("temperature", bad),
         )
@@ -154,7 +155,7 @@ def test_temperature_gradients(student: Student, check: Check) -> None:
     logits = check.randn(3, 4)
     for temperature in (0.5, 2.5):
         check.gradients(
-            lambda x, t=temperature: student.softmax_with_temperature(x, t, dim=0),
+            partial(student.softmax_with_temperature, temperature=temperature, dim=0),
             logits,
             what=f"temperature {temperature}",
         )
