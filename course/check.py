@@ -53,7 +53,7 @@ def check(chapter: Shipped) -> list[Outcome]:
             to_run.append(exercise)
     found.update({outcome.exercise: outcome for outcome in _run(chapter, to_run)})
     for exercise in to_run:
-        found[exercise.id] = _compare_with_notebook(chapter, exercise, found[exercise.id])
+        found[exercise.id] = compare_with_notebook(chapter, exercise, found[exercise.id])
     return [found[exercise.id] for exercise in chapter.exercises]
 
 
@@ -107,11 +107,12 @@ def _why_not_run(cell: str, where: str) -> str:
     try:
         ast.parse(cell)
     except SyntaxError as error:
-        return f"the notebook's cell has a syntax error at line {(error.lineno or 0) + 1} ({error.msg}), so nothing was saved"
+        line = (error.lineno or 0) + 1  # the `%%lib` line counts
+        return f"the notebook's cell has a syntax error at line {line} ({error.msg}), so nothing was saved"
     return f"the notebook's cell differs from {where}: run the cell, then check again"
 
 
-def _compare_with_notebook(chapter: Shipped, exercise: Exercise, outcome: Outcome) -> Outcome:
+def compare_with_notebook(chapter: Shipped, exercise: Exercise, outcome: Outcome) -> Outcome:
     """A check of `lib` says nothing about a cell that was edited and not run since."""
     cell = _notebook_cell(chapter, exercise)
     if cell is None:
@@ -122,7 +123,7 @@ def _compare_with_notebook(chapter: Shipped, exercise: Exercise, outcome: Outcom
     except SyntaxError:
         typed = {"": ""}
     if _same_definitions(cell, exercise.source):
-        note = "lib has your answer, but the notebook's file still has the stub: save the notebook before you hand it in"
+        note = "save the notebook before you hand it in: its file still holds the stub"
         return Outcome(**{**asdict(outcome), "message": outcome.message or note})
     if any(written.get(name) != definition for name, definition in typed.items()):
         return Outcome(exercise.id, exercise.points, NOT_RUN, _why_not_run(cell, f"lib/{chapter.name}.py"))
@@ -287,7 +288,8 @@ def main(keys: list[str]) -> int:
     got, total = (sum(outcome.points for outcome in group) for group in (passed, everything))
     console.print(
         f"{len(passed)} of {len(everything)} exercises pass their visible checks; "
-        f"they carry {got:g} of {total:g} points. Marks come from the hidden tests."
+        f"they carry {got:g} of {total:g} points. Marks come from the hidden tests.",
+        soft_wrap=True,
     )
     return 0 if everything and len(passed) == len(everything) else 1
 

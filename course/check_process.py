@@ -150,7 +150,9 @@ def _in_lib(file: str, line: int | None, root: Path) -> str | None:
         relative = Path(file).resolve().relative_to(root.resolve())
     except (OSError, ValueError):
         return None
-    return f"{relative.as_posix()}, line {line}" if relative.parts[0] == "lib" and relative.name != "__init__.py" else None
+    return (
+        f"{relative.as_posix()}, line {line}" if relative.parts[0] == "lib" and relative.name != "__init__.py" else None
+    )
 
 
 def _definition(file: Path, names: list[str]) -> str | None:

@@ -74,7 +74,8 @@ def of_chapter(chapter: Shipped, saved: dict[str, Any]) -> ChapterStatus:
         elif not same:
             state, message = CHANGED, f"was: {then['state']}; run `course check {chapter.id[:2]}`"
         else:
-            state, message = then["state"], then["message"]
+            outcome = check.compare_with_notebook(chapter, exercise, check.Outcome(**then))
+            state, message = outcome.state, outcome.message
         found.append(ExerciseStatus(exercise.id, state, exercise.points, message))
     return ChapterStatus(chapter, whose(chapter.name), tuple(found))
 
@@ -109,15 +110,17 @@ def show(console: Any, course: list[ChapterStatus]) -> None:
         return f"[{COLOURS[state]}]{state}[/]"
 
     table = Table(title="Your course", title_justify="left")
-    for column in ("Chapter", "lib module", "Exercise", "State", "Visible checks"):
-        table.add_column(column, justify="right" if column == "Visible checks" else "left")
+    table.add_column("Chapter")
+    table.add_column("Module", no_wrap=True)
+    table.add_column("Exercise", no_wrap=True)
+    table.add_column("State")
+    table.add_column("Points", justify="right", no_wrap=True)
     for status in course:
         chapter = status.chapter
         total = sum(exercise.points for exercise in status.exercises)
         summary = "[green]finished[/]" if status.finished else ""
         heading = f"[bold]{chapter.id[:2]} · {escape(chapter.title)}[/]"
-        module = f"{coloured(status.whose)}: lib/{chapter.name}.py"
-        table.add_row(heading, module, "", summary, f"[bold]{status.earned:g} of {total:g}[/]")
+        table.add_row(heading, coloured(status.whose), "", summary, f"[bold]{status.earned:g} of {total:g}[/]")
         for exercise in status.exercises:
             got = exercise.points if exercise.state == PASSED else 0
             table.add_row("", "", exercise.id, coloured(exercise.state), f"{got:g} of {exercise.points:g}")
@@ -127,6 +130,7 @@ def show(console: Any, course: list[ChapterStatus]) -> None:
         for exercise in status.exercises:
             if exercise.state in (FAILED, NOT_RUN) and exercise.message:
                 console.print(f"{exercise.id} (chapter {status.chapter.id[:2]}): {escape(exercise.message)}")
+    console.print("Module: whose `lib` module is used. Points: those that the visible checks carry.", style="dim")
     unfinished = [status for status in course if not status.finished]
     if not course:
         console.print("There is no chapter here: unpack the workspace again.")

@@ -62,7 +62,9 @@ def show(console: Console) -> None:
         return
     status = read()
     if not status.cells:
-        console.print("Released: " + ", ".join(status.maxima) + ". Nobody has handed in; `course collect` takes work in.")
+        console.print(
+            "Released: " + ", ".join(status.maxima) + ". Nobody has handed in; `course collect` takes work in."
+        )
         return
     table = Table(title="The class", title_justify="left")
     table.add_column("Student")

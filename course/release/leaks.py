@@ -136,7 +136,8 @@ def check_chapter(chapter: Chapter) -> None:
         if len(lines) >= WHOLE_BODY and all(line in compact for line in lines):
             where = _line(text, compact.index(lines[-1]))
             raise CourseError(
-                f"{chapter.path.name}, line {where}: the chapter spells out the whole solution of {name}; leave some of it out"
+                f"{chapter.path.name}, line {where}: the chapter spells out the whole solution of {name}; "
+                "leave some of it out"
             )
 
 

@@ -113,7 +113,11 @@ class _Converter:
     def __init__(self, page: str) -> None:
         self.page = page
         self.parser = (
-            MarkdownIt("commonmark").enable("table").use(colon_fence_plugin).use(myst_block_plugin).use(dollarmath_plugin)
+            MarkdownIt("commonmark")
+            .enable("table")
+            .use(colon_fence_plugin)
+            .use(myst_block_plugin)
+            .use(dollarmath_plugin)
         )
 
     def error(self, problem: str) -> CourseError:
@@ -123,12 +127,12 @@ class _Converter:
 
     def blocks(self, text: str) -> str:
         lines = text.split("\n")
-        replacements: list[tuple[int, int, str | None]] = []
+        replacements: list[tuple[int, int, list[str]]] = []
         for token in self.parser.parse(text):
             if token.map is None:
                 continue
             new = self._block(token, lines)
-            if new is not False:
+            if new is not None:
                 replacements.append((token.map[0], token.map[1], new))
         result: list[str] = []
         prose: list[str] = []
@@ -144,27 +148,30 @@ class _Converter:
                 continue  # inside a block that was replaced as a whole
             prose += lines[position:start]
             finish_prose()
-            if new is not None:
+            for block in new:
                 indent = re.match(r"[ \t]*", lines[start]).group()  # type: ignore[union-attr]
-                result.append("\n".join(indent + line if line else line for line in new.split("\n")))
+                result.append("\n".join(indent + line if line else line for line in block.split("\n")))
             position = end
         prose += lines[position:]
         finish_prose()
         return "\n".join(result)
 
-    def _block(self, token: Token, lines: list[str]) -> str | None | bool:
-        """The text that replaces this block, None to drop it, False to leave its lines as prose."""
+    def _block(self, token: Token, lines: list[str]) -> list[str] | None:
+        """What replaces this block (nothing, where it is dropped); None to leave its lines as prose."""
         assert token.map is not None
         if token.type in ("myst_target", "myst_line_comment", "myst_block_break"):
-            return None
+            return []
         if token.type == "math_block_label":
-            return f"$$\n{token.content.strip()}\n$$"
+            return [f"$$\n{token.content.strip()}\n$$"]
         if token.type in ("colon_fence", "fence"):
             directive = DIRECTIVE.match(token.info.strip())
             if directive:
                 if not lines[token.map[1] - 1].strip().endswith(token.markup):
-                    raise CourseError(f"{self.page}: the block {token.info.strip()!r} is not closed; end it with {token.markup}")
-                return self._directive(directive.group(1), directive.group(2).strip(), token.content)
+                    raise CourseError(
+                        f"{self.page}: the block {token.info.strip()!r} is not closed; end it with {token.markup}"
+                    )
+                new = self._directive(directive.group(1), directive.group(2).strip(), token.content)
+                return [new] if new else []
             if token.type == "colon_fence":
                 raise self.error(f"a ::: block with the words {token.info.strip()!r}")
         if token.type in ("fence", "code_block", "math_block"):
@@ -174,8 +181,8 @@ class _Converter:
             if token.type == "code_block":
                 end = max(n for n in range(start, end) if lines[n].strip()) + 1
                 token.map = [start, end]
-            return "\n".join(line.removeprefix(indent) for line in lines[start:end])
-        return False
+            return ["\n".join(line.removeprefix(indent) for line in lines[start:end])]
+        return None
 
     def _directive(self, name: str, title: str, content: str) -> str | None:
         lines = content.split("\n")
@@ -279,7 +286,9 @@ class _Converter:
         keys = [key.strip() for key in content.split(",")]
         missing = [key for key in keys if key not in known]
         if missing:
-            raise CourseError(f"{self.page}: cites {', '.join(missing)}, which references.bib does not have; add it there")
+            raise CourseError(
+                f"{self.page}: cites {', '.join(missing)}, which references.bib does not have; add it there"
+            )
         return [known[key] for key in keys]
 
     def _cite_in_parentheses(self, content: str) -> str:

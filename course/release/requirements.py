@@ -62,7 +62,9 @@ def student() -> list[str]:
     needed = set(direct())
     missing = sorted(needed - set(pins))
     if missing:
-        raise CourseError(f"requirements.lock has no {', '.join(missing)}, which pyproject.toml asks for: run `make lock`")
+        raise CourseError(
+            f"requirements.lock has no {', '.join(missing)}, which pyproject.toml asks for: run `make lock`"
+        )
     while True:
         more = {name for name, pin in pins.items() if name not in needed and pin.via & needed}
         if not more:

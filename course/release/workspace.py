@@ -105,7 +105,9 @@ def require_unsolved(workspace: Files) -> None:
     for name in workspace:
         path = PurePosixPath(name)
         if path.parts[0] == "lib" and len(path.parts) > 1 and path.parts[1].removesuffix(".py") in modules:
-            raise CourseError(f"the workspace would hold {name}, which students are to write: take it out of the release")
+            raise CourseError(
+                f"the workspace would hold {name}, which students are to write: take it out of the release"
+            )
         if path.parts[0] in ("solutions", "tests", "chapters") or ".history" in path.parts:
             raise CourseError(f"the workspace would hold {name}, which is not for students: take it out of the release")
 
