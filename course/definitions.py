@@ -151,7 +151,8 @@ def _bindings(node: ast.Import | ast.ImportFrom) -> dict[str, Import]:
     return found
 
 
-def _import_lines(imports: dict[str, Import]) -> list[str]:
+def import_lines(imports: dict[str, Import]) -> list[str]:
+    """The import statements that bind these names, future ones first, each module once."""
     plain = [
         (name, f"import {name}" + (f" as {alias}" if alias else ""))
         for _, name, of, alias in imports.values()
@@ -171,7 +172,7 @@ def _import_lines(imports: dict[str, Import]) -> list[str]:
 
 def _join(docstring: str, imports: dict[str, Import], pieces: list[Piece]) -> str:
     quoted = repr(docstring) if "\\" in docstring or '"' in docstring else f'"""{docstring}"""'
-    parts = [quoted, "\n".join(_import_lines(imports))]
+    parts = [quoted, "\n".join(import_lines(imports))]
     text = "\n\n".join(part for part in parts if part)
     previous: Piece | None = None
     for piece in pieces:

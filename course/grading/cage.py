@@ -23,7 +23,7 @@ import torch
 from course.grading import fixtures, worker
 from course.grading.protocol import pack, unpack
 
-MEMORY = 4 * 2**30  # bytes of address space
+MEMORY = 3 * 2**30  # bytes of address space
 SCRATCH = 64 * 2**20  # bytes in /tmp
 CPU_SECONDS = 300
 FILE_SIZE = 16 * 2**20  # bytes

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from course import chapters, paths
+from course import chapters, definitions, paths
 
 T = TypeVar("T")
 
@@ -70,24 +70,22 @@ def reference_definitions(chapter: str) -> dict[str, str]:
 
 
 def reference_cells(chapter: str) -> dict[str, str]:
-    """The reference's answer to each exercise, as a student would type it into the cell."""
+    """The reference's answer to each exercise, as a student would type it into the cell.
+
+    What belongs to no exercise, such as a constant or a helper, goes with the first one.
+    """
     text = (paths.SOLUTIONS / f"{chapter}.py").read_text(encoding="utf-8")
-    definitions = reference_definitions(chapter)
+    source, _ = definitions.take_apart(text, keep_rest=True)
     exercises = chapters.find(chapter).exercises
     owner = {name: exercise.id for exercise in exercises for name in exercise.names}
-    # Whatever belongs to no exercise (imports, constants, helpers) goes with the first one.
-    lines = text.splitlines(keepends=True)
-    answers = {exercise.id: "" for exercise in exercises}
-    first = exercises[0].id
-    position = 0
-    for node in ast.parse(text).body:
-        start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1
-        end = node.end_lineno or node.lineno
-        target = owner.get(getattr(node, "name", ""), first)
-        answers[target] += "".join(lines[position if target == first else start : end]) + "\n\n"
-        position = end
-    assert set(owner) <= set(definitions), f"solutions/{chapter}.py lacks {set(owner) - set(definitions)}"
-    return answers
+    missing = set(owner) - {name for piece in source.pieces for name in piece.names}
+    if missing:
+        raise ValueError(f"solutions/{chapter}.py does not define {', '.join(sorted(missing))}")
+    answers = {exercise.id: "\n".join(definitions.import_lines(source.imports)) for exercise in exercises}
+    for piece in source.pieces:
+        target = next((owner[name] for name in piece.names if name in owner), exercises[0].id)
+        answers[target] += f"\n\n\n{piece.text}"
+    return {key: answer + "\n" for key, answer in answers.items()}
 
 
 def submission_cells(specimen: Specimen) -> dict[str, str]:

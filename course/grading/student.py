@@ -10,7 +10,7 @@ import contextlib
 import socket
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from course.grading.protocol import MAX_FRAME, Decoder, Encoder, Json, ProtocolError, pack, unpack
 
 CALL_SECONDS = 10.0
+SUBMISSION_SECONDS = 120.0  # all of a submission's calls together
 TEXT_LENGTH = 240
 
 
@@ -63,14 +64,35 @@ class LocalConnection:
         return self._handle(frame)[8:]
 
 
+class Patience:
+    """The time that the grader still has for a submission, over all its processes."""
+
+    def __init__(self, seconds: float = SUBMISSION_SECONDS) -> None:
+        self.seconds = seconds
+
+    @contextlib.contextmanager
+    def wait(self) -> Iterator[float]:
+        """Gives the deadline of one call, and takes the time that it took."""
+        if self.seconds <= 0:
+            raise WorkerLost(f"the submission used up its {SUBMISSION_SECONDS:.0f} seconds")
+        start = time.monotonic()
+        try:
+            yield start + CALL_SECONDS
+        finally:
+            self.seconds -= time.monotonic() - start
+
+
 class SocketConnection:
     """To a worker in the sandbox, with a time limit for each call."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+    def __init__(self, connection: socket.socket, patience: Patience) -> None:
+        self._socket, self._patience = connection, patience
 
     def exchange(self, frame: bytes) -> bytes:
-        deadline = time.monotonic() + CALL_SECONDS
+        with self._patience.wait() as deadline:
+            return self._exchange(frame, deadline)
+
+    def _exchange(self, frame: bytes, deadline: float) -> bytes:
         try:
             self._socket.settimeout(CALL_SECONDS)
             self._socket.sendall(len(frame).to_bytes(8, "big") + frame)
@@ -101,13 +123,17 @@ class Session:
         self._connection = connection
         self._dead_graphs: list[int] = []
 
-    def load(self, files: dict[str, str], module: str, cells: list[tuple[str | None, str]], seed: int) -> dict[str, str]:
-        """Give the worker its `lib` and the student's cells; returns the problem of each cell that has one."""
-        request = {"op": "load", "files": files, "module": module, "cells": cells, "seed": seed}
-        problems = self._request(request, []).get("problems")
-        if not isinstance(problems, dict):
-            raise WorkerLost("it broke the connection to the grader")
-        return {str(key): _clean(text) for key, text in problems.items()}
+    def begin(self, files: dict[str, str], module: str, seed: int) -> None:
+        """Give the worker the `lib` that the student's module builds on."""
+        self._request({"op": "begin", "files": files, "module": module, "seed": seed}, [])
+
+    def add(self, source: str) -> str | None:
+        """Add a cell to the student's module; returns why it could not be added, if so."""
+        try:
+            problem = self._request({"op": "add", "source": source}, []).get("problem")
+        except StudentError as error:  # such as an exit while it is imported
+            return str(error)
+        return None if problem is None else _clean(problem)
 
     def get(self, target: Json) -> Any:
         """The value or handle at a path."""

@@ -15,7 +15,7 @@ from course import chapters, paths
 from course.chapters import Chapter, Exercise
 from course.grading import hidden, sandbox, worker
 from course.grading.hidden import Check, HiddenTest, PropertyFailed
-from course.grading.student import LocalConnection, Session, SocketConnection, Student, StudentError, WorkerLost
+from course.grading.student import LocalConnection, Patience, Session, SocketConnection, Student, StudentError, WorkerLost
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,14 @@ def judge_cells(
     return _Judgement(chapter, cells, extra, seed, wall, unsafe).verdict()
 
 
+class _LostAtImport(Exception):
+    """The process was lost while a cell was imported."""
+
+    def __init__(self, cell: str, lost: WorkerLost) -> None:
+        super().__init__(str(lost))
+        self.cell = cell
+
+
 class _Judgement:
     """The state of judging one submission: its current process, and how often one was lost."""
 
@@ -123,13 +131,15 @@ class _Judgement:
         self, chapter: Chapter, cells: dict[str, str], extra: list[str], seed: int, wall: bool, unsafe: bool
     ) -> None:
         self.chapter, self.seed, self.wall, self.unsafe = chapter, seed, wall, unsafe
-        known = [exercise.id for exercise in chapter.exercises if exercise.id in cells]
-        self.cells: list[tuple[str | None, str]] = [(None, source) for source in extra]
-        self.cells += [(key, cells[key]) for key in known]
+        # Helpers first: where a graded cell is still the stub, a finished definition elsewhere counts.
+        self.cells = {f"extra cell {number}": source for number, source in enumerate(extra)}
+        self.cells |= {e.id: cells[e.id] for e in chapter.exercises if e.id in cells}
         self.tests = hidden.load(chapter.name)
         self.files = given_files(chapter)
         self.student: Student | None = None
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, str] = {}  # why a cell is not part of the module
+        self.lost: dict[str, str] = {}  # cells that hang or end the process when they are imported
+        self.patience = Patience()
         self.open = contextlib.ExitStack()
 
     def verdict(self) -> Verdict:
@@ -140,7 +150,7 @@ class _Judgement:
         tests = [test for test in self.tests if test.exercise == exercise.id]
         if not tests:
             raise ValueError(f"chapter {self.chapter.id}: exercise {exercise.id!r} has no hidden tests")
-        if not any(key == exercise.id for key, _ in self.cells):
+        if exercise.id not in self.cells:
             return ExerciseVerdict(exercise.id, exercise.points, 0.0, (), "the exercise's cell is missing")
         outcomes: list[PropertyVerdict] = []
         losses = 0
@@ -181,11 +191,32 @@ class _Judgement:
         return PropertyVerdict(test.says, True, test.weight)
 
     def _connected(self) -> Student:
-        if self.student is None:
-            session = self.open.enter_context(self._in_process() if not self.wall else self._behind_wall())
-            self.problems = session.load(self.files, self.chapter.name, self.cells, self.seed)
-            self.student = Student(session)
+        while self.student is None:
+            session = self.open.enter_context(self._behind_wall() if self.wall else self._in_process())
+            try:
+                self.problems = self._load(session)
+                self.student = Student(session)
+            except _LostAtImport as at:
+                self._drop()
+                self.lost[at.cell] = f"the cell could not be imported: {at}"
         return self.student
+
+    def _load(self, session: Session) -> dict[str, str]:
+        """Add the cells one by one, so that a bad one costs its own marks only; returns the problems."""
+        session.begin(self.files, self.chapter.name, self.seed)
+        problems = dict(self.lost)
+        waiting = [key for key in self.cells if key not in self.lost]
+        for _attempt in range(2):  # a cell may need a later one at import time
+            for key in waiting:
+                try:
+                    problem = session.add(self.cells[key])
+                except WorkerLost as lost:
+                    raise _LostAtImport(key, lost) from lost
+                problems.pop(key, None)
+                if problem is not None:
+                    problems[key] = problem
+            waiting = [key for key in waiting if key in problems]
+        return problems
 
     def _drop(self) -> None:
         self.student = None
@@ -196,7 +227,7 @@ class _Judgement:
         cage = sandbox.cage(self.unsafe)
         with cage.connect() as connection:
             try:
-                yield Session(SocketConnection(connection))
+                yield Session(SocketConnection(connection, self.patience))
             finally:
                 cage.finish()
 

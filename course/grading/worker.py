@@ -7,7 +7,6 @@ grader compares every value with its own truth, so a forged answer is a wrong an
 from __future__ import annotations
 
 import contextlib
-import importlib
 import socket
 import sys
 import tempfile
@@ -52,29 +51,22 @@ class Worker:
 
     # Requests
 
-    def _load(self, request: Json, _: list[Tensor]) -> bytes:
-        """Write the files of `lib`, then merge the student's cells into their module, one by one."""
+    def _begin(self, request: Json, _: list[Tensor]) -> bytes:
+        """Write the files that the student's module builds on."""
         torch.manual_seed(request["seed"])
         self.folder.mkdir()
         for name, text in request["files"].items():
             (self.folder / name).write_text(text, encoding="utf-8")
-        name = request["module"]
-        self.module_path = self.folder / f"{name}.py"
-        waiting: list[tuple[str | None, str]] = [(key, source) for key, source in request["cells"]]
-        problems: dict[str | None, str] = {}
-        for _attempt in range(2):  # a cell may need a later one at import time
-            failed = []
-            for key, source in waiting:
-                try:
-                    modules.save(self.folder, name, source)
-                    problems.pop(key, None)
-                except modules.CellError as error:
-                    problems[key] = str(error)[:MESSAGE_LENGTH]
-                    failed.append((key, source))
-            waiting = failed
-        if self.module_path.exists():
-            self.roots["module"] = importlib.import_module(f"lib.{name}")
-        return pack({"problems": {key: text for key, text in problems.items() if key is not None}}, [])
+        self.module_path = self.folder / f"{request['module']}.py"
+        return pack({"problem": None}, [])
+
+    def _add(self, request: Json, _: list[Tensor]) -> bytes:
+        """Merge one cell into the student's module, as `%%lib` does in the notebook."""
+        try:
+            self.roots["module"] = modules.save(self.folder, self.module_path.stem, request["source"]).module
+        except modules.CellError as error:
+            return pack({"problem": str(error)[:MESSAGE_LENGTH]}, [])
+        return pack({"problem": None}, [])
 
     def _get(self, request: Json, _: list[Tensor]) -> bytes:
         return self._answer(self._find(request["target"]))
