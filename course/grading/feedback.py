@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import bleach
+import bleach  # type: ignore[import-untyped]
 import nbformat
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
@@ -96,9 +96,7 @@ def feedback(chapter_ids: list[str] | None = None, students: list[str] | None = 
 
     chosen = classroom.resolve(chapter_ids, "autograded")
     work = [
-        (chapter.id, student)
-        for chapter in chosen
-        for student, _ in classroom.choose(chapter, students, "autograded")
+        (chapter.id, student) for chapter in chosen for student, _ in classroom.choose(chapter, students, "autograded")
     ]
     classroom.check_students(students, {student for _, student in work}, "autograded")
     if not work:

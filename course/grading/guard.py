@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
 
 import nbgrader.converters.base
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.exchange.default import ExchangeCollect
 from nbgrader.utils import find_all_files, parse_utc
 
 from course.grading import files
@@ -45,7 +45,12 @@ def _files_to_copy(path: str, exclude: list[str] | None = None) -> list[str]:
     """Only the timestamp, where it is a regular file; the rest of a hand-in stays where it is."""
     found = find_all_files(path, exclude)
     source = f"{os.sep}.{os.sep}" in path  # nbgrader's student "." is the instructor, whose files go along
-    return [name for name in found if (source or os.path.basename(name) == TIMESTAMP) and not os.path.islink(name)]
+    return [name for name in found if source or (os.path.basename(name) == TIMESTAMP and _is_small_file(name))]
+
+
+def _is_small_file(name: str) -> bool:
+    about = os.lstat(name)
+    return stat.S_ISREG(about.st_mode) and about.st_size <= LIMIT
 
 
 def _timestamp(self: CourseDirectory, dest_path: str) -> datetime.datetime | None:
@@ -61,20 +66,7 @@ def read_timestamp(folder: Path, root: Path) -> datetime.datetime | None:
         return None
 
 
-class Collect(ExchangeCollect):
-    """nbgrader's exchange, taken in by `course.grading.collect`: no link followed, nothing deleted."""
-
-    def copy_files(self) -> None:
-        """Collect the newest submission of each student."""
-        from course.grading import collect
-
-        for record in self.src_records:
-            source = Path(self.inbound_path) / record["filename"]
-            line = collect.take_exchange(source, record["username"], self.coursedir.assignment_id, record["timestamp"])
-            self.log.info("%s", line)
-
-
 def configure(config: Any) -> None:
     """The settings that close the rest: nbgrader's own switches."""
-    config.ExchangeFactory.collect = Collect
+    config.ExchangeFactory.collect = "course.grading.exchange.Collect"
     config.OverwriteCells.add_missing_cells = True

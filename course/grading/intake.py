@@ -106,7 +106,7 @@ def _document(data: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise Refused(f"{name} is not a notebook: it is not valid JSON{where}; {again}") from None
-    if not isinstance(document, dict) or "cells" not in document and "nbformat" not in document:
+    if not isinstance(document, dict) or not {"cells", "nbformat"} & set(document):
         raise Refused(f"{name} is JSON but not a notebook; {again}")
     version = document.get("nbformat")
     if version != 4 or isinstance(version, bool):

@@ -123,9 +123,7 @@ def read_submission(path: Path, chapter_id: str, root: Path) -> NotebookNode:
 class Intake(NotebookExporter):
     """Reads a submission for nbgrader through intake, so that no file can stop a batch."""
 
-    def from_filename(
-        self, filename: str, resources: dict[str, Any] | None = None, **kw: Any
-    ) -> tuple[str, dict[str, Any]]:
+    def from_filename(self, filename: str, resources: dict[str, Any] | None = None, **kw: Any) -> Any:
         """Convert a notebook: as handed in by nbgrader's first pass, as cleaned by its second."""
         if not getattr(self.parent, "_sanitizing", True):
             return super().from_filename(filename, resources=resources, **kw)
@@ -133,7 +131,8 @@ class Intake(NotebookExporter):
         path = Path(filename)
         resources["metadata"] = {"name": path.stem, "path": str(path.parent)}
         chapter_id, student = resources["nbgrader"]["assignment"], resources["nbgrader"]["student"]
-        notebook = read_submission(path, chapter_id, Path(self.parent.coursedir.root))
+        root = Path(self.parent.coursedir.root)  # type: ignore[union-attr]  # nbgrader's Autograde
+        notebook = read_submission(path, chapter_id, root)
         if REFUSED in notebook.metadata:
             self.log.warning("%s, %s: refused: %s", student, chapter_id, notebook.metadata[REFUSED])
         return self.from_notebook_node(notebook, resources=resources, **kw)

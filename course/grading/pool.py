@@ -114,8 +114,8 @@ def _outcomes(executor: Executor, tasks: Sequence[Task]) -> Iterator[tuple[Task,
             except BrokenProcessPool as error:
                 yield task, error
         for future in as_completed(list(pending)):
-            error = future.exception()
-            yield pending[future], future.result() if error is None else _as_exception(error)
+            failure = future.exception()
+            yield pending[future], future.result() if failure is None else _as_exception(failure)
     finally:
         for future in pending:
             future.cancel()

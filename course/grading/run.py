@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nbformat
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from traitlets.config import Config
@@ -22,7 +23,7 @@ from traitlets.config import Config
 from course import paths
 from course.chapters import Chapter
 from course.errors import CourseError
-from course.grading import classroom, files, intake, pool, roster, sandbox
+from course.grading import classroom, files, guard, intake, pool, roster, sandbox
 from course.grading.intake import Refused, Submission
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ class Work:
     folder: Path
     submission: Submission | None = None
     refused: str | None = None
-    digest: str = ""  # of what was handed in and what judges it
+    judged_by: str = ""  # digest of the hidden tests and the grader
     key: str = ""  # of its verdict
+    digest: str = ""  # of all that the autograded notebook and the marks come from
     failed: str | None = None  # the grader's own failure; no mark is touched
 
     @property
@@ -120,7 +122,9 @@ def _check_gradebook(chosen: list[Chapter]) -> None:
             present = {exercise.check_id: exercise.points for exercise in chapter.exercises}
             if known != present:
                 what = "has another version of" if known else "does not know"
-                raise CourseError(f"the gradebook {what} chapter {chapter.id}; run `course release {chapter.id[:2]}` first")
+                raise CourseError(
+                    f"the gradebook {what} chapter {chapter.id}; run `course release {chapter.id[:2]}` first"
+                )
 
 
 def _graded_cells(gradebook: Gradebook, chapter: Chapter) -> dict[str, float]:
@@ -143,21 +147,26 @@ def _take_in(chosen: list[Chapter], students: list[str] | None, unsafe: bool) ->
     for chapter in chosen:
         judged_by = judge.rules(chapter)
         for student, folder in classroom.choose(chapter, students, "submitted"):
-            one = Work(student, chapter, folder)
+            one = Work(student, chapter, folder, judged_by=judged_by)
+            content = ""
             try:
                 if not roster.is_student_id(student):
                     raise Refused("the folder's name is not a student id (letters, digits, and . _ - @ +)")
                 one.submission = intake.read(_file(folder, chapter), chapter, paths.CLASSROOM)
                 one.key = judge.verdict_key(one.submission, judged_by, unsafe)
-                one.digest = one.key
+                content = nbformat.writes(one.submission.notebook)
             except Refused as refused:
                 one.refused = str(refused)
-                one.digest = hashlib.sha256(f"{judged_by} {refused}".encode()).hexdigest()
+            stamp = guard.read_timestamp(folder, paths.CLASSROOM)
+            parts = (one.key, judged_by, one.refused, content, stamp)
+            one.digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
             work.append(one)
     classroom.check_students(students, {one.student for one in work}, "submitted")
     if not work:
         asked = ", ".join(chapter.id for chapter in chosen) or "any chapter"
-        raise CourseError(f"nobody handed in {asked}: {paths.CLASSROOM / 'submitted'} has none; run `course collect` first")
+        raise CourseError(
+            f"nobody handed in {asked}: {paths.CLASSROOM / 'submitted'} has none; run `course collect` first"
+        )
     return work
 
 
@@ -181,8 +190,8 @@ def _judge(work: list[Work], jobs: int | None, scheduler: str | None, unsafe: bo
     for one in work:
         if one.submission is not None and judge.stored_verdict(one.key) is None:
             s = one.submission
-            by = judge.rules(one.chapter)
-            tasks[one.key] = pool.Task(one.key, s.chapter, s.cells, s.extra, judge.seed(s), by, unsafe)
+            seed = judge.seed(s)
+            tasks[one.key] = pool.Task(one.key, s.chapter, s.cells, s.extra, seed, one.judged_by, unsafe)
     bar = progress.add_task("Judging", total=len(work), completed=len(work) - len(tasks))
     for task, outcome in pool.judge_all(list(tasks.values()), jobs, scheduler):
         if isinstance(outcome, CourseError):
@@ -244,9 +253,7 @@ def _recorded(work: list[Work]) -> set[tuple[str, str]]:
 
 def _record_refusal(one: Work) -> None:
     """No mark, and a notebook that says why, for a hand-in that nbgrader could not even open."""
-    import nbformat
-
-    from course.grading import guard, judge
+    from course.grading import judge
 
     notebook = intake.blank(one.chapter).notebook
     judge.write_outputs(notebook, {}, f"Not graded: {one.refused}")
@@ -301,9 +308,9 @@ def _print(report: Report, console: Console) -> None:
     for line in report.failed:
         console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     chapter_ids = sorted({mark.chapter for mark in report.marks})
-    table = Table("student", *[Text(chapter_id) for chapter_id in chapter_ids])
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = Table("student")
+    for chapter_id in chapter_ids:
+        table.add_column(Text(chapter_id), justify="right")
     for student in sorted({mark.student for mark in report.marks}):
         of = {mark.chapter: mark for mark in report.marks if mark.student == student}
         cells = [Text(_cell(of[chapter_id]) if chapter_id in of else "") for chapter_id in chapter_ids]
