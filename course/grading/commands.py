@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from course import paths
-from course.errors import CourseError
 
 BOOK = "Instructor: the book"
 CLASS = "Instructor: the class"
@@ -37,18 +36,12 @@ def register(app: typer.Typer) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder's lock; a second command that wants it at the same time is told so."""
-    from filelock import FileLock, Timeout
+def _alone() -> Iterator[None]:
+    """Hold the classroom's lock; a second command that would write there at the same time is told so."""
+    from course.grading import files
 
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise CourseError(
-            f"another course command is at work on {what} in {folder}: wait until it has ended, then run this again"
-        ) from None
+    with files.lock(paths.CLASSROOM / "course.lock", "another `course` command on this classroom"):
+        yield
 
 
 def _ids(keys: list[str] | None) -> list[str] | None:
@@ -75,8 +68,7 @@ def book(
     """
     from course.book.build import build
 
-    with alone(paths.ROOT / "_build", "the book"):
-        folder = build(with_solutions=with_solutions)
+    folder = build(with_solutions=with_solutions)
     typer.echo(f"The book: {folder / 'index.html'}   (course serve shows it)")
 
 
@@ -103,32 +95,40 @@ def release(keys: Chapters = None) -> None:
     """
     from course.release import release as make
 
-    with alone(paths.CLASSROOM, "the class"):
+    with _alone():
         workspace = make(_ids(keys))
     typer.echo(f"The student workspace: {workspace}")
 
 
 def collect(
-    source: Annotated[Path, typer.Argument(help="A folder of submissions, or the zip that an LMS lets you download.")],
+    source: Annotated[
+        Path, typer.Argument(help="A folder of submissions, an LMS's zip download, or the root of nbgrader's exchange.")
+    ],
     chapter: Annotated[
-        str | None, typer.Option("--chapter", "-c", help="The chapter handed in; read from file names if left out.")
+        str | None, typer.Option("--chapter", "-c", help="The chapter handed in; read from file names if not given.")
     ] = None,
-    layout: Annotated[str, typer.Option(help="How the source is laid out: auto, folders, moodle or canvas.")] = "auto",
+    layout: Annotated[
+        str, typer.Option(help="How the source is laid out: auto, folders, moodle, canvas or exchange.")
+    ] = "auto",
+    roster: Annotated[
+        Path | None, typer.Option(help="The class list, a CSV file; `classroom/roster.csv` if there is one.")
+    ] = None,
 ) -> None:
-    """Take in submissions: from folders, or from an LMS zip download.
+    """Take in submissions: from folders, an LMS zip download, or nbgrader's exchange.
 
-    Every file that is refused is named with the reason; the others are taken in.
+    Every file that is refused is named with the reason; the others are taken in. What a new
+    hand-in replaces is kept in `classroom/history`.
 
     **Examples**
 
     `course collect handed-in/`
 
-    `course collect ~/Downloads/submissions.zip --chapter 01 --layout moodle`
+    `course collect ~/Downloads/submissions.zip --chapter 01 --layout moodle --roster class.csv`
     """
     from course.grading.collect import collect as take
 
-    with alone(paths.CLASSROOM, "the class"):
-        take(source, _ids([chapter])[0] if chapter else None, layout)  # type: ignore[index]
+    with _alone():
+        take(source, chapter, layout, roster)
 
 
 def grade(
@@ -154,7 +154,7 @@ def grade(
     """
     from course.grading.run import grade as run
 
-    with alone(paths.CLASSROOM, "the class"):
+    with _alone():
         run(_ids(keys), students or None, jobs, scheduler, unsafe)
 
 
@@ -167,7 +167,7 @@ def feedback(keys: Chapters = None, students: Students = None) -> None:
     """
     from course.grading.feedback import feedback as write
 
-    with alone(paths.CLASSROOM, "the class"):
+    with _alone():
         write(_ids(keys), students or None)
 
 
