@@ -86,10 +86,10 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
     Args:
         rows: rows of axes.
         columns: columns of axes.
-        size: width and height in inches; by default 6.4 by 3.4 for each row.
+        size: width and height in inches; by default 5.6 by 3.2 for each row.
         options: passed on to `Figure.subplots` (`sharex`, `width_ratios`, `squeeze`, ...).
     """
-    size = size or options.pop("figsize", None) or (6.4, 3.4 * rows)
+    size = size or options.pop("figsize", None) or (5.6, 3.2 * rows)
     figure = Figure(figsize=size)
     return figure, figure.subplots(rows, columns, **options)
 

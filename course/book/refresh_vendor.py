@@ -16,12 +16,18 @@ from pathlib import Path
 
 VENDOR = Path(__file__).resolve().parent / "vendor"
 
+TEX_EXTENSIONS = ("bbox", "boldsymbol", "braket", "cancel", "color", "enclose", "mathtools", "unicode", "upgreek")
+
+# The icon fonts of the widget manager's own style sheet: solid, regular, brands.
+ICON_FONTS = ("1551f4f60c37af51121f.woff2", "7a3337626410ca2f4071.woff2", "d878b0a6a1144760244f.woff2")
+
 # npm package, version -> {file or folder in the package: place under vendor/}
 PACKAGES: dict[str, dict[str, str]] = {
     "requirejs@2.3.7": {"require.js": "require.js"},
     "@jupyter-widgets/html-manager@1.0.14": {
         "dist/embed-amd.js": "embed-amd.js",
         "LICENSE": "LICENSE-html-manager",
+        **{f"dist/{font}": f"@jupyter-widgets/html-manager/dist/{font}" for font in ICON_FONTS},
     },
     "mathjax@3.2.2": {
         "es5/tex-mml-chtml.js": "mathjax/tex-mml-chtml.js",
@@ -29,7 +35,17 @@ PACKAGES: dict[str, dict[str, str]] = {
         **{
             # Commands that MathJax loads only when a page uses them.
             f"es5/input/tex/extensions/{name}.js": f"mathjax/input/tex/extensions/{name}.js"
-            for name in ("bbox", "boldsymbol", "braket", "cancel", "color", "enclose", "mathtools", "unicode", "upgreek")
+            for name in (
+                "bbox",
+                "boldsymbol",
+                "braket",
+                "cancel",
+                "color",
+                "enclose",
+                "mathtools",
+                "unicode",
+                "upgreek",
+            )
         },
         "LICENSE": "mathjax/LICENSE",
     },
