@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import SAWarning, SQLAlchemyError
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -63,7 +64,9 @@ def gradebook() -> Iterator[Gradebook]:
     except SQLAlchemyError as error:
         raise CourseError(f"cannot open the gradebook {_without_password(url)}: {_first_line(error)}") from None
     try:
-        yield book
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SAWarning)  # on how nbgrader builds its objects
+            yield book
     except SQLAlchemyError as error:
         raise CourseError(f"cannot use the gradebook {_without_password(url)}: {_first_line(error)}") from None
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import bleach  # type: ignore[import-untyped]
 import nbformat
+from jinja2 import DictLoader
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
@@ -26,6 +27,11 @@ TAGS = frozenset(
     "p h1 h2 h3 h4 h5 h6 ul ol li strong em del code pre blockquote hr br a table thead tbody tr th td div span".split()
 )
 ATTRIBUTES = {"a": ["href", "title"], "div": ["class"], "span": ["class"], "ol": ["start"]}
+# nbgrader's page calls this in its head, where it would load MathJax from elsewhere.
+HEAD = """{% macro mathjax() %}
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+{% endmacro %}"""
 STYLE = """
 .verdict ul { list-style: none; padding-left: 0.5em; }
 .verdict li { margin: 0.3em 0; }
@@ -43,13 +49,12 @@ def markdown_to_html(source: str) -> str:
 
 
 class FeedbackExporter(HTMLExporter):
-    """nbgrader's feedback page with nothing from another machine."""
+    """nbgrader's feedback page with nothing from another machine, and with no script."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**kwargs, extra_loaders=[DictLoader({"mathjax.html.j2": HEAD})])
         self.sanitize_html = True
         self.embed_images = False  # embedding would read any file that a student's Markdown names
-        self.mathjax_url = self.require_js_url = self.jquery_url = self.jupyter_widgets_base_url = ""
 
 
 class OwnWork(NbGraderPreprocessor):
@@ -61,6 +66,8 @@ class OwnWork(NbGraderPreprocessor):
         kept = []
         for cell in nb.cells:
             graded = "nbgrader" in cell.metadata
+            if cell.cell_type == "code":  # the bare number stands in the cell's heading already
+                cell.outputs = [output for output in cell.outputs if output.output_type == "display_data"]
             if not graded and cell.source.strip() in given:
                 cell.source = "\n\n".join(HEADING.findall(cell.source)) if cell.cell_type == "markdown" else ""
             if graded or cell.source.strip():

@@ -50,7 +50,8 @@ def clean(text: str) -> str:
 
 
 def _html(text: str) -> str:
-    return html.escape(clean(text)).replace("\n", " ")
+    escaped = html.escape(clean(text)).replace("\n", " ")
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
 
 
 def _exercise(found: ExerciseVerdict, exercise: Exercise) -> list[NotebookNode]:

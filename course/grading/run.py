@@ -97,7 +97,7 @@ def grade(
     if not unsafe and scheduler is None:
         sandbox.require()
     with files.lock(paths.CLASSROOM / "grading.lock", "grading"):
-        _check_gradebook(chosen)
+        chosen = _check_gradebook(chosen, asked=chapter_ids is not None, console=console)
         files.check_writable(paths.CLASSROOM / "verdicts")
         files.check_writable(paths.CLASSROOM / "autograded")
         work = _take_in(chosen, students, unsafe)
@@ -114,17 +114,25 @@ def grade(
     return report
 
 
-def _check_gradebook(chosen: list[Chapter]) -> None:
-    """nbgrader must know the chapters, in their present form."""
+def _check_gradebook(chosen: list[Chapter], asked: bool, console: Console) -> list[Chapter]:
+    """The chapters that can be graded: nbgrader must know them, in their present form.
+
+    A chapter that nobody asked for and that was never released is left out: somebody handed in a
+    file of that name, and that must not stop the others.
+    """
+    ready = []
     with classroom.gradebook() as gradebook:
         for chapter in chosen:
             known = _graded_cells(gradebook, chapter)
-            present = {exercise.check_id: exercise.points for exercise in chapter.exercises}
-            if known != present:
-                what = "has another version of" if known else "does not know"
-                raise CourseError(
-                    f"the gradebook {what} chapter {chapter.id}; run `course release {chapter.id[:2]}` first"
-                )
+            if known == {exercise.check_id: exercise.points for exercise in chapter.exercises}:
+                ready.append(chapter)
+                continue
+            what = "has another version of" if known else "does not know"
+            line = f"the gradebook {what} chapter {chapter.id}; run `course release {chapter.id[:2]}` first"
+            if asked or known:
+                raise CourseError(line)
+            console.print(f"left out: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    return ready
 
 
 def _graded_cells(gradebook: Gradebook, chapter: Chapter) -> dict[str, float]:
