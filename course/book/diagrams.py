@@ -58,7 +58,7 @@ JOBS: tuple[tuple[str, tuple[Piece, ...]], ...] = (
 def course_map(part: str) -> Figure:
     """The pieces of the model: those built by the end of a part, and those of the part itself."""
     now = PARTS.index(part)
-    figure, ax = figures.subplots(size=(5.4, 4.6))
+    figure, ax = figures.subplots(size=(5.0, 4.3))
     ax.set(xlim=(-0.75, 5.55), ylim=(-0.15, 6.6))
     ax.axis("off")
     ax.set_title(f"Part {part} · {PART_TITLES[part]}")
@@ -86,7 +86,7 @@ def _box(ax: Axes, x: float, y: float, label: str, distance: int) -> None:
         linewidth=2.4 if distance == 0 else 1.2,
     )
     ax.add_patch(patch)
-    ax.text(x + 0.47, y + 0.4, label, ha="center", va="center", fontsize=8.2, alpha=0.65 if distance > 0 else 1.0)
+    ax.text(x + 0.47, y + 0.4, label, ha="center", va="center", fontsize=8, alpha=0.65 if distance > 0 else 1.0)
 
 
 def course_map_in_words(part: str) -> str:

@@ -35,17 +35,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         **{
             # Commands that MathJax loads only when a page uses them.
             f"es5/input/tex/extensions/{name}.js": f"mathjax/input/tex/extensions/{name}.js"
-            for name in (
-                "bbox",
-                "boldsymbol",
-                "braket",
-                "cancel",
-                "color",
-                "enclose",
-                "mathtools",
-                "unicode",
-                "upgreek",
-            )
+            for name in TEX_EXTENSIONS
         },
         "LICENSE": "mathjax/LICENSE",
     },
