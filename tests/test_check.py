@@ -62,7 +62,7 @@ class Workspace:
         notebook.cells = [nbformat.v4.new_code_cell(SETUP, metadata={"tags": ["setup"]})]
         notebook.cells += [nbformat.v4.new_code_cell(source) for source in others]
         for name, source in cells.items():
-            kinds = {"grade": False, "solution": True, "locked": False}
+            kinds: dict[str, object] = {"grade": False, "solution": True, "locked": False}
             notebook.cells.append(
                 nbformat.v4.new_code_cell(
                     f"%%lib numbers\n{source}", metadata={"nbgrader": {"grade_id": name, "schema_version": 3, **kinds}}

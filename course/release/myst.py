@@ -192,7 +192,7 @@ class _Converter:
             lines.pop(0)
         body = "\n".join(lines).strip("\n")
         if name == "dropdown":
-            return f"<details>\n<summary>{self._summary(title)}</summary>\n\n{self.blocks(body)}\n\n</details>\n"
+            return f"<details>\n<summary>{self._summary(title)}</summary>\n\n{self.blocks(body).strip()}\n\n</details>\n"
         if name in ("note", "tip", "warning", "important", "seealso"):
             if title:
                 body = f"{title}\n{body}"
@@ -212,7 +212,7 @@ class _Converter:
         return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(self.inline(title), quote=False))
 
     def _quote(self, title: str, body: str) -> str:
-        text = self.blocks(body)
+        text = self.blocks(body).strip("\n")
         # A "> " in the middle of a formula would be read as part of it, so a formula takes one line.
         text = re.sub(r"\$\$(.+?)\$\$", lambda m: f"$${' '.join(m.group(1).split())}$$", text, flags=re.DOTALL)
         quoted = [f"> {line}".rstrip() for line in text.split("\n")]
