@@ -10,6 +10,7 @@ import pytest
 from course import chapters, paths
 from course.chapters import Chapter, Exercise
 from course.grading import hidden, specimens, trial
+from course.grading.verdict import judge_cells
 
 ALL = chapters.all_chapters()
 EXERCISES = [pytest.param(c, e, id=f"{c.id}-{e.id}") for c in ALL for e in c.exercises]
@@ -82,6 +83,26 @@ def test_every_hidden_test_belongs_to_an_exercise_and_gives_a_hint(chapter: Chap
         assert test.exercise in {exercise.id for exercise in chapter.exercises}
         assert len(test.hint) >= 20
         assert test.weight > 0
+
+
+@per_exercise
+@pytest.mark.parametrize("result", ["None", "0", "'text'", "{first}", "torch.zeros(3, 5)", "torch.rand_like({first})"])
+def test_an_answer_that_does_no_work_earns_nothing(chapter: Chapter, exercise: Exercise, result: str) -> None:
+    answers = {**specimens.reference_cells(chapter.name), exercise.id: idle(exercise.source, result)}
+    verdict = judge_cells(chapter.id, answers, [], seed=3, wall=False)
+    judged = next(one for one in verdict.exercises if one.id == exercise.id)
+    assert judged.earned == 0, [one.says for one in judged.properties if one.passed]
+
+
+def idle(stub: str, result: str) -> str:
+    """The stub with every function returning `result`, in which `{first}` is its first argument."""
+    tree = ast.parse("import torch\n" + stub)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [argument.arg for argument in node.args.args if argument.arg != "self"]
+            text = f"return {result.format(first=names[0] if names else 'self')}"
+            node.body = ast.parse("super().__init__()" if node.name == "__init__" else text).body
+    return ast.unparse(tree)
 
 
 @per_chapter

@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 
 def cross(value: Any, strict: bool = False) -> Any:
-    encoder = Encoder(lambda thing: repr(thing))
+    encoder = Encoder(repr, strides=True)
     header, tensors = unpack(pack(encoder.encode(value), encoder.tensors)[8:])
     return Decoder(tensors, lambda key: key, strict).decode(header)
 
@@ -67,7 +67,11 @@ def test_any_bytes_are_a_frame_or_an_error(frame: bytes) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
     | st.sampled_from(["tensor", "list", "tuple", "dict", "dtype", "device", "handle"]),
     lambda inner: st.lists(inner, max_size=4),
     max_leaves=20,

@@ -39,8 +39,8 @@ ATTACKS = {
     "sys.exit": ("sys.exit(0)", "SystemExit"),
     "a crash": ("ctypes.string_at(0)", "ended the Python process"),
     "endless recursion": ("return softmax(x, dim)", "RecursionError"),
-    "killing everything": ("os.kill(-1, 9)", "ended the Python process"),
-    "killing its keeper": ("os.kill(os.getppid(), 9)", ""),
+    "killing everything": ("os.kill(-1, 9)", "ProcessLookupError"),
+    "killing its keeper": ("assert os.getppid() == 0\nos.kill(0, 9)", "ended the Python process"),
     "a socket": ("socket.socket().connect(('127.0.0.1', 80))", "PermissionError"),
     "a new namespace": ("assert ctypes.CDLL(None).unshare(0x10000000) == 0", "AssertionError"),
     "a mount": ("assert ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None) == 0", "AssertionError"),
@@ -50,7 +50,7 @@ ATTACKS = {
     "a result that pickles code": ("return Pickled()", "expected a tensor, got an object of type Pickled"),
     "a result too large to cross": ("return torch.zeros(2**26)", ""),
     "a result nested without end": ("x = []\nx.append(x)\nreturn x", "nested"),
-    "a broken frame": ("[os.write(fd, b'\\xff' * 64) for fd in fds()]\nreturn x", "broke the connection"),
+    "a broken frame": ("[os.write(fd, b'\\xff' * 64) for fd in fds()]\nreturn x", "broke the connection|too large"),
     "a forged frame": ("[os.write(fd, forged()) for fd in fds()]\nreturn x", ""),
     "a closed connection": ("[os.close(fd) for fd in fds()]\nreturn x", "ended the Python process"),
     "an exception that cannot be printed": ("raise Unprintable", "Unprintable"),
@@ -58,7 +58,7 @@ ATTACKS = {
     "output without end": ("print('x' * 2**20, flush=True)\nreturn x * 0 + 0.3", "expected"),
 }
 
-HELPERS = '''
+HELPERS = """
 import ctypes, os, socket, stat, subprocess, sys, time
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ def forged():
     import json, struct
     text = json.dumps({"value": None, "graph": None, "passed": True}).encode()
     return struct.pack(">QI", len(text) + 4, len(text)) + text
-'''
+"""
 
 
 def attack(body: str) -> dict[str, str]:
@@ -156,8 +156,10 @@ def test_nothing_of_the_grader_is_to_be_seen() -> None:
     """Files, environment and processes: a submission that finds any of them says so in its error."""
     names = "gradebook.db test_softmax.py solutions classroom chapters verdict.py hidden.py shadow passwd .git id_rsa"
     body = f"""
-        found = [os.path.join(folder, name) for folder, dirs, files in os.walk('/') for name in dirs + files
-                 if name in {names.split()!r} and '/site-packages/' not in folder and '/python3' not in folder]
+        found = []
+        for folder, dirs, files in os.walk('/'):
+            dirs[:] = [name for name in dirs if name not in ('site-packages', 'share', 'include', 'python3.11')]
+            found += [os.path.join(folder, name) for name in dirs + files if name in {names.split()!r}]
         processes = [name for name in os.listdir('/proc') if name.isdigit()]
         raise ValueError(f'files {{found}}, processes {{processes}}, variables {{sorted(os.environ)}}')
     """

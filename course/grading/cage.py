@@ -122,6 +122,7 @@ def _serve(connection: int, nested: bool, isolated: bool) -> None:
     """In the second fork: lock up, then answer the grader."""
     try:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()  # out of its keeper's process group: kill(0) reaches nobody else
         if nested:
             _private_mounts()
         folder = Path("/tmp/submission") if isolated else Path(os.environ["COURSE_UNSAFE_FOLDER"])

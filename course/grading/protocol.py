@@ -52,10 +52,15 @@ def unpack(frame: bytes) -> tuple[Json, list[Tensor]]:
 
 
 class Encoder:
-    """Turns values into JSON and a list of tensors. `handle` names the objects that stay behind."""
+    """Turns values into JSON and a list of tensors. `handle` names the objects that stay behind.
 
-    def __init__(self, handle: Callable[[Any], Json]) -> None:
+    With `strides` a tensor's layout in memory crosses too, so that a test can hand over a transposed
+    or expanded view; results cross contiguous.
+    """
+
+    def __init__(self, handle: Callable[[Any], Json], strides: bool) -> None:
         self.handle = handle
+        self.strides = strides
         self.tensors: list[Tensor] = []
         self.differentiable: list[Tensor] = []  # those that require grad, in order
 
@@ -86,8 +91,7 @@ class Encoder:
             self.differentiable.append(tensor)
         data = tensor.detach().cpu()
         layout = None
-        if not data.is_contiguous() and data.numel():
-            # Strides cross too, so that a test can hand over a transposed or expanded view.
+        if self.strides and not data.is_contiguous() and data.numel():
             layout = [list(data.shape), list(data.stride())]
             span = 1 + sum((size - 1) * stride for size, stride in zip(*layout, strict=True))
             data = torch.as_strided(data, (span,), (1,))

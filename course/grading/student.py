@@ -141,7 +141,7 @@ class Session:
 
     def call(self, target: Json, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call what is at a path; differentiable where an input or parameter is."""
-        encoder = Encoder(_handle_key)
+        encoder = Encoder(_handle_key, strides=True)
         request = {
             "op": "call",
             "target": target,
@@ -153,7 +153,7 @@ class Session:
 
     def backward(self, graph: int, cotangents: list[Tensor | None]) -> list[Tensor | None]:
         """Gradients of a call's differentiable inputs; those of parameters stay with the worker."""
-        encoder = Encoder(_handle_key)
+        encoder = Encoder(_handle_key, strides=True)
         tree = encoder.encode(list(cotangents))
         answer = self._request({"op": "backward", "graph": graph, "cotangents": tree}, encoder.tensors)
         gradients = self._value({**answer, "graph": None}, [])

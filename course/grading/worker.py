@@ -98,8 +98,8 @@ class Worker:
         return found
 
     def _answer(self, value: Any, inputs: list[Tensor] | None = None) -> bytes:
-        encoder = Encoder(self._keep)
-        tree = encoder.encode(_contiguous(value))
+        encoder = Encoder(self._keep, strides=False)
+        tree = encoder.encode(value)
         graph = None
         if encoder.differentiable:
             graph = self._number()
@@ -125,19 +125,6 @@ class Worker:
         with contextlib.suppress(BaseException):
             return {**_error_report("", str(error)), "kinds": kinds, "line": line, "text": text[:MESSAGE_LENGTH]}
         return _error_report(kinds[0], "")
-
-
-def _contiguous(value: Any) -> Any:
-    """Results cross contiguous; only the grader may send strides."""
-    if isinstance(value, Tensor):
-        return value if value.is_contiguous() else value.contiguous()
-    if isinstance(value, tuple) and type(value) is not tuple and hasattr(value, "_fields"):
-        value = tuple(value)
-    if type(value) in (list, tuple):
-        return type(value)(_contiguous(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _contiguous(item) for key, item in value.items()}
-    return value
 
 
 def _error_report(kind: str, message: str) -> Json:
