@@ -20,9 +20,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 STEP = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\] (.*)")
 RUNNING = re.compile(r"^(.*): Executing notebook using")
 PROBLEM = re.compile(r"(?:^|: )(WARNING|ERROR|CRITICAL): (.*)")
-REASON = re.compile(r"^((?:Book|Notebook|Sphinx|Theme|Configuration|Extension) error)[^:]*:\s*(.*)")
-    r"^(Book error|Notebook error|Extension error[^:]*|Configuration error|Sphinx error|Theme error):\s*(.*)"
-)
+REASON = re.compile(r"^((?:Book|Notebook|Sphinx|Theme|Configuration) error)[^:]*:\s*(.*)")
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 

@@ -26,6 +26,12 @@ class Warned(SphinxError):
         super().__init__(f"{count} {noun}, listed above; a book with warnings counts as failed: mend them")
 
 
+class Unreleasable(SphinxError):
+    """A chapter holds something that its notebook cannot show."""
+
+    category = "Book error"
+
+
 def explain(app: Sphinx, exception: Exception) -> None:
     """Log one line about a cell that failed: which page, which cell and line, what was raised."""
     if not isinstance(exception, ExecutionError):

@@ -11,6 +11,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from course import chapters
+from course.book import failures
+from course.errors import CourseError
 
 EXERCISE_HEADING = re.compile(r"^#+\s*Exercise\b.*?(\d+)\s*minutes", re.M)
 
@@ -46,7 +48,10 @@ def write_notebook(app: Sphinx, docname: str, chapter: chapters.Chapter) -> None
 
     target = Path(app.outdir) / "_sources" / f"{docname}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(to_bytes(student_notebook(chapter)))
+    try:
+        target.write_bytes(to_bytes(student_notebook(chapter)))
+    except CourseError as error:
+        raise failures.Unreleasable(str(error)) from None
 
 
 def _to_root(docname: str) -> str:
