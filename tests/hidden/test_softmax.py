@@ -204,7 +204,9 @@ def test_layouts(student: Student, check: Check) -> None:
     weight=3,
 )
 def test_built_by_hand(student: Student, check: Check) -> None:
-    called = student.fixtures.operators(student.softmax, check.randn(3, 5), dim=1)
+    x = check.randn(3, 5)
+    check.close(student.softmax(x, dim=1), truth(x, 1), "softmax along dim=1")
+    called = student.fixtures.operators(student.softmax, x, dim=1)
     ready = sorted({name for name in called if "softmax" in name})
     check.true(bool(called), "softmax: expected torch operators to run, none did")
     check.true(not ready, f"softmax: expected exponentials, sums and maxima, but {', '.join(ready)} was called")

@@ -150,7 +150,8 @@ def test_loss_dtypes(student: Student, check: Check) -> None:
     "from the end. Name `targets` and the offender in the message.",
 )
 def test_target_range(student: Student, check: Check) -> None:
-    logits = check.randn(4, 7)
+    logits, targets = check.randn(4, 7), check.randint(0, 7, (4,))
+    check.close(student.cross_entropy(logits, targets), true_loss(logits, targets), "the loss with targets in range")
     for bad in (7, 7 + check.integer(1, 50), -1, -100):
         targets = check.randint(0, 7, (4,))
         targets[check.integer(0, 4)] = bad
@@ -170,6 +171,7 @@ def test_target_range(student: Student, check: Check) -> None:
 )
 def test_loss_arguments(student: Student, check: Check) -> None:
     logits, targets = check.randn(4, 7), check.randint(0, 4, (4,))
+    check.close(student.cross_entropy(logits, targets), true_loss(logits, targets), "the loss of proper arguments")
     wrong = [
         ("logits", logits[0], targets[:1], "logits of one dimension"),
         ("logits", logits.reshape(2, 2, 7), targets, "logits of three dimensions"),
@@ -212,6 +214,7 @@ def test_loss_layouts(student: Student, check: Check) -> None:
 )
 def test_loss_built_by_hand(student: Student, check: Check) -> None:
     logits, targets = check.randn(4, 7), check.randint(0, 7, (4,))
+    check.close(student.cross_entropy(logits, targets), true_loss(logits, targets), "the loss")
     called = student.fixtures.operators(student.cross_entropy, logits, targets)
     ready = sorted({name for name in called if "softmax" in name or "loss" in name or "entropy" in name})
     check.true(bool(called), "cross_entropy: expected torch operators to run, none did")

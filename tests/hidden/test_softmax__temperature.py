@@ -137,6 +137,7 @@ def test_temperature_masked(student: Student, check: Check) -> None:
 )
 def test_bad_temperature(student: Student, check: Check) -> None:
     logits = check.randn(2, 3)
+    check.close(student.softmax_with_temperature(logits, 1.5), truth(logits / 1.5), "temperature 1.5")
     for bad in (-1.5, -1e-9, -2, -INF, math.nan):
         check.raises(
             ValueError,
@@ -177,6 +178,8 @@ def test_temperature_built_by_hand(student: Student, check: Check) -> None:
     x = check.randn(3, 5)
     for temperature in (0.0, 0.8):
         what, call = f"temperature {temperature}", student.softmax_with_temperature
+        if temperature:
+            check.close(call(x, temperature), truth(x / temperature), what)
         called = student.fixtures.operators(call, x, temperature)
         ready = sorted({name for name in called if "softmax" in name})
         check.true(bool(called), f"{what}: expected torch operators to run, none did")
