@@ -86,21 +86,32 @@ def test_every_hidden_test_belongs_to_an_exercise_and_gives_a_hint(chapter: Chap
 
 
 @per_exercise
-@pytest.mark.parametrize("result", ["None", "0", "'text'", "{first}", "torch.zeros(3, 5)", "torch.rand_like({first})"])
-def test_an_answer_that_does_no_work_earns_nothing(chapter: Chapter, exercise: Exercise, result: str) -> None:
-    answers = {**specimens.reference_cells(chapter.name), exercise.id: idle(exercise.source, result)}
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return None",
+        "return 0",
+        "return 'text'",
+        "return {first}",
+        "return torch.zeros(3, 5)",
+        "return torch.rand_like({first})",
+        "raise ValueError(str(locals()))",
+    ],
+)
+def test_an_answer_that_does_no_work_earns_nothing(chapter: Chapter, exercise: Exercise, body: str) -> None:
+    answers = {**specimens.reference_cells(chapter.name), exercise.id: idle(exercise.source, body)}
     verdict = judge_cells(chapter.id, answers, [], seed=3, wall=False)
     judged = next(one for one in verdict.exercises if one.id == exercise.id)
     assert judged.earned == 0, [one.says for one in judged.properties if one.passed]
 
 
-def idle(stub: str, result: str) -> str:
-    """The stub with every function returning `result`, in which `{first}` is its first argument."""
+def idle(stub: str, body: str) -> str:
+    """The stub with this body in every function; `{first}` stands for the first argument."""
     tree = ast.parse("import torch\n" + stub)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             names = [argument.arg for argument in node.args.args if argument.arg != "self"]
-            text = f"return {result.format(first=names[0] if names else 'self')}"
+            text = body.format(first=names[0] if names else "self")
             node.body = ast.parse("super().__init__()" if node.name == "__init__" else text).body
     return ast.unparse(tree)
 
