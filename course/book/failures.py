@@ -42,7 +42,7 @@ def explain(app: Sphinx, exception: Exception) -> None:
         source = _cell_source(cause)
         what = f"{cause.ename}: {cause.evalue}"
     elif isinstance(cause, CellTimeoutError):
-        source, what = "", "a cell ran longer than the time limit in _config.yml"
+        source, what = _cell_source(cause), "it ran longer than the time limit in _config.yml"
     else:
         source, what = "", f"{type(cause).__name__}: {cause}"
     number, line = locate(page, source)
@@ -52,18 +52,18 @@ def explain(app: Sphinx, exception: Exception) -> None:
     LOGGER.error("%s: %s", place, what, location=(docname, line))
 
 
-def _cell_source(error: CellExecutionError) -> str:
-    """The failing cell's source, which nbclient prints between two rules."""
-    match = re.search(r"following cell:\n-+\n(.*?)\n-+\n", error.traceback, re.S)
-    return match.group(1).strip() if match else ""
+def _cell_source(error: CellExecutionError | CellTimeoutError) -> str:
+    """The failing cell's source, or its beginning, which nbclient prints between two rules."""
+    match = re.search(r"cell(?: contents)?:\n-+\n(.*?)\n-+\n", getattr(error, "traceback", str(error)), re.S)
+    return match.group(1).strip().split("\n...\n")[0] if match else ""
 
 
 def locate(page: Path, source: str) -> tuple[int | None, int | None]:
-    """The number of the code cell with this source, and its first line in the page's file."""
+    """The number of the code cell that starts with this source, and its first line in the page's file."""
     if not source:
         return None, None
     cells = [cell.source.strip() for cell in chapters.read_notebook(page).cells if cell.cell_type == "code"]
-    number = next((i for i, text in enumerate(cells, 1) if text == source), None)
+    number = next((i for i, text in enumerate(cells, 1) if text.startswith(source)), None)
     text = page.read_text(encoding="utf-8")
     position = text.find(source)
     return number, text.count("\n", 0, position) + 1 if position >= 0 else None
