@@ -7,6 +7,6 @@ from typing import Any
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext course` gives a notebook the `%%lib` cell magic."""
-    from course import cells
+    from course.cells import register
 
-    cells.register(shell)
+    register(shell)

@@ -57,8 +57,8 @@ class Run:
         return 60 * self.graded / self.seconds
 
 
-def grade(submissions: int, rounds: int, jobs: int | None) -> None:
-    """Measure both sides and print the comparison.
+def grade(chapter_ids: list[str] | None, submissions: int, rounds: int, jobs: int | None) -> None:
+    """Measure both sides on these chapters (all if None) and print the comparison.
 
     Raises:
         CourseError: there is nothing to grade, or a side did not grade every submission.
@@ -66,7 +66,7 @@ def grade(submissions: int, rounds: int, jobs: int | None) -> None:
     if submissions < rounds:
         raise CourseError(f"{submissions} submissions cannot fill {rounds} rounds: give --submissions {rounds} or more")
     console = Console()
-    work = make_submissions(submissions)
+    work = make_submissions(chapter_ids, submissions)
     parts = [work[start::rounds] for start in range(rounds)]
     runs: dict[str, list[Run]] = {OURS: [], STOCK: []}
     with tempfile.TemporaryDirectory(prefix="course-bench-") as name:
@@ -115,15 +115,16 @@ def _version(package: str) -> str:
     return version(package)
 
 
-def make_submissions(count: int) -> list[Submission]:
-    """Submissions for every chapter in turn: a perfect one first, then the chapter's mutants.
+def make_submissions(chapter_ids: list[str] | None, count: int) -> list[Submission]:
+    """Submissions for each of the chapters (all if None) in turn: a perfect one first, then the chapter's mutants.
 
     Raises:
         CourseError: no chapter has exercises.
     """
     from course.grading import specimens
 
-    graded = [chapter for chapter in chapters.all_chapters() if chapter.exercises]
+    asked = [chapters.find(key) for key in chapter_ids] if chapter_ids else chapters.all_chapters()
+    graded = [chapter for chapter in asked if chapter.exercises]
     if not graded:
         raise CourseError(f"there is no chapter with an exercise in {paths.CHAPTERS}: nothing to grade")
     answers = {
@@ -267,7 +268,7 @@ def _beside(chapter: Chapter) -> dict[str, bytes]:
     found = {
         name: content for name, content in workspace.files({chapter.id: b""}).items() if name.startswith("course/")
     }
-    return found | {f"lib/{name}": text.encode("utf-8") for name, text in given_files(chapter).items()}
+    return found | {f"lib/{name}": content for name, content in given_files(chapter).items()}
 
 
 class PeakMemory:

@@ -93,10 +93,13 @@ def _merge(path: Path, before: str, source: str) -> Merged:
         line = (error.text or "").strip()
         shown = f": {line}" if line else ""
         raise CellError(
-            f"{_where(path)} was left as it was: the cell has a syntax error at line {error.lineno}{shown} ({error.msg})"
+            f"{_where(path)} was left as it was: "
+            f"the cell has a syntax error at line {error.lineno}{shown} ({error.msg})"
         ) from error
     except ValueError as error:
-        raise CellError(f"{_where(path)} does not parse ({error}): mend it or move it away, then run the cell") from error
+        raise CellError(
+            f"{_where(path)} does not parse ({error}): mend it or move it away, then run the cell again"
+        ) from error
     except (RecursionError, MemoryError) as error:
         raise CellError(f"{_where(path)} was left as it was: the cell is nested too deeply to be read") from error
     if not merged.names:

@@ -39,9 +39,11 @@ def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_cell_lands_in_the_file_and_in_the_notebook(lib: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notebook: dict[str, object] = {}
-    cells.run(notebook, "softmax", "import math\n# why it is so\nLIMIT = math.pi\n\n\ndef softmax(x):\n    return LIMIT\n")
+    cells.run(
+        notebook, "softmax", "import math\n# why it is so\nLIMIT = math.pi\n\n\ndef softmax(x):\n    return LIMIT\n"
+    )
     text = (lib / "softmax.py").read_text(encoding="utf-8")
-    assert text.endswith('import math\n\n\n# why it is so\nLIMIT = math.pi\n\n\ndef softmax(x):\n    return LIMIT\n')
+    assert text.endswith("import math\n\n\n# why it is so\nLIMIT = math.pi\n\n\ndef softmax(x):\n    return LIMIT\n")
     function = notebook["softmax"]
     assert function.__module__ == "lib.softmax"  # type: ignore[attr-defined]
     assert notebook["math"].__name__ == "math"  # type: ignore[attr-defined]
@@ -88,7 +90,7 @@ def test_a_cell_with_an_error_fails_loudly_and_writes_nothing(
         cells.run({}, "softmax", before)
     files = {path: path.read_bytes() for path in lib.rglob("*.py")}
     notebook: dict[str, object] = {}
-    with pytest.raises(CellError, match="softmax.py was left as it was") as raised:
+    with pytest.raises(CellError, match=r"softmax\.py was left as it was") as raised:
         cells.run(notebook, "softmax", source)
     assert reason in str(raised.value)
     assert {path: path.read_bytes() for path in lib.rglob("*.py")} == files
@@ -172,9 +174,7 @@ def test_an_unwritten_chapter_says_which_to_finish(lib: Path) -> None:
         cells.run({}, "attention", "from .softmax import softmax\n\ndef attend(): return softmax(1)\n")
 
 
-def test_reference_mode_takes_the_reference_and_writes_nothing(
-    lib: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reference_mode_takes_the_reference_and_writes_nothing(lib: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (lib.parent / "solutions").mkdir()
     (lib.parent / "solutions" / "softmax.py").write_text("def softmax(x): return 'reference'\n", encoding="utf-8")
     (lib / "softmax.py").write_text("def softmax(x): return 'own'\n", encoding="utf-8")
@@ -192,7 +192,8 @@ DEFINITION = st.builds(lambda name, value: (name, f"def {name}():\n    return {v
 
 @given(st.lists(st.lists(DEFINITION, min_size=1, max_size=4, unique_by=lambda pair: pair[0]), min_size=1, max_size=6))
 def test_merging_equals_running_the_cells_in_order(cells_in_order: list[list[tuple[str, str]]]) -> None:
-    text, expected = "", {}
+    text = ""
+    expected: dict[str, str] = {}
     for cell in cells_in_order:
         text = definitions.merge(text, "\n\n".join(source for _, source in cell), "A module.").text
         expected |= dict(cell)
@@ -203,5 +204,7 @@ def test_merging_equals_running_the_cells_in_order(cells_in_order: list[list[tup
 def test_imports_are_gathered_and_the_newest_wins() -> None:
     first = definitions.merge("", "import torch\nfrom math import exp, log\n\ndef a(): ...\n", "A module.")
     second = definitions.merge(first.text, "from torch import exp\nfrom torch import nn\n\ndef b(): ...\n", "A module.")
-    assert second.text.startswith('"""A module."""\n\nimport torch\nfrom math import log\nfrom torch import exp, nn\n\n\n')
+    assert second.text.startswith(
+        '"""A module."""\n\nimport torch\nfrom math import log\nfrom torch import exp, nn\n\n\n'
+    )
     assert modules.PACKAGE == "lib"

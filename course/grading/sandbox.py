@@ -51,7 +51,7 @@ class Cage:
         self._channel, theirs = socket.socketpair()
         self._scratch = tempfile.TemporaryDirectory(prefix="course-unsafe-") if unsafe else None
         command, environment = self._command(theirs.fileno(), unsafe)
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the sandbox)
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -126,8 +126,9 @@ def bubblewrap() -> list[str]:
     """
     program = shutil.which("bwrap")
     if sys.platform != "linux" or program is None:
-        where = "it needs Linux" if sys.platform != "linux" else "bubblewrap is not installed: `apt-get install bubblewrap`"
-        raise CourseError(f"grading runs submissions only in a sandbox, and {where} (`--unsafe` for your own work)")
+        lacking = "bubblewrap is not installed: `apt-get install bubblewrap`"
+        why = "it needs Linux" if sys.platform != "linux" else lacking
+        raise CourseError(f"grading runs submissions only in a sandbox, and {why} (`--unsafe` for your own work)")
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     # Not root inside: a namespace within this one could not map root.
     command += ["--uid", "1000", "--gid", "1000"]

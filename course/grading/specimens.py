@@ -128,7 +128,8 @@ def _read(chapter: str, path: Path) -> list[Specimen]:
             name, label = (ast.literal_eval(argument) for argument in call.args)
             keywords = _keywords(call)
             original = reference_definitions(chapter)[name]
-            assert keywords["old"] in original, f"{path}:{node.lineno}: the reference's {name} lacks {keywords['old']!r}"
+            old = keywords["old"]
+            assert old in original, f"{path}:{node.lineno}: the reference's {name} lacks {old!r}"
             source = f"{imports}\n\n\n{original.replace(keywords['old'], keywords['new'])}\n"
             found.append(Specimen(chapter, owner[name], name, label, source, keywords["caught_by"]))
     return found

@@ -6,6 +6,7 @@ connection to a worker, in the sandbox or (for trusted code) in this process; bo
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import socket
 import time
@@ -37,8 +38,10 @@ class StudentError(Exception):
 
     def __str__(self) -> str:
         place = f", at `{self.text}`" if self.text else ""
-        return f"your code raised {self.kinds[0]}: {self.message}{place}" if self.message else (
-            f"your code raised {self.kinds[0]}{place}"
+        return (
+            f"your code raised {self.kinds[0]}: {self.message}{place}"
+            if self.message
+            else (f"your code raised {self.kinds[0]}{place}")
         )
 
 
@@ -123,9 +126,10 @@ class Session:
         self._connection = connection
         self._dead_graphs: list[int] = []
 
-    def begin(self, files: dict[str, str], module: str, seed: int) -> None:
+    def begin(self, files: dict[str, bytes], module: str, seed: int) -> None:
         """Give the worker the `lib` that the student's module builds on."""
-        self._request({"op": "begin", "files": files, "module": module, "seed": seed}, [])
+        as_text = {name: base64.b64encode(content).decode() for name, content in files.items()}
+        self._request({"op": "begin", "files": as_text, "module": module, "seed": seed}, [])
 
     def add(self, source: str) -> str | None:
         """Add a cell to the student's module; returns why it could not be added, if so."""
@@ -266,7 +270,8 @@ class _Link(torch.autograd.Function):
 
 def _link(session: Session, graph: int, outputs: list[Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:
     """Outputs that backpropagate through the worker; without inputs, to its parameters alone."""
-    linked: tuple[Tensor, ...] = _Link.apply(session, graph, outputs, *(inputs or [torch.zeros((), requires_grad=True)]))
+    leaves = inputs or [torch.zeros((), requires_grad=True)]
+    linked: tuple[Tensor, ...] = _Link.apply(session, graph, outputs, *leaves)
     return linked
 
 
@@ -285,7 +290,7 @@ def _handle_key(value: Any) -> Json:
         root, path = value._target
         if isinstance(root, int) and not path:
             return root
-    raise TypeError(f"a {type(value).__name__} cannot cross the wall; make it there, by student.torch or student.fixtures")
+    raise TypeError(f"a {type(value).__name__} cannot cross the wall; make it by student.torch or student.fixtures")
 
 
 def _student_error(report: Any) -> StudentError:

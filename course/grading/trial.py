@@ -44,9 +44,12 @@ def fault(case: Case, verdict: Verdict) -> str | None:
         return None if verdict.earned == 0 else f"the stub earns {verdict.earned}"
     spoilt = [exercise for exercise in verdict.exercises if exercise.earned < exercise.points]
     if case.specimen is None or case.specimen.caught_by is None:
-        reasons = [f"{e.id}: {e.problem or [(p.says, p.message) for p in e.properties if not p.passed]}" for e in spoilt]
+        reasons = [e.problem for e in spoilt if e.problem]
+        reasons += [f"{p.says}: {p.message}" for e in spoilt for p in e.properties if not p.passed]
         return f"loses marks: {reasons}" if spoilt else None
-    others = [exercise.id for exercise in spoilt if exercise.id != case.specimen.exercise]
+    # Later exercises may call the mutated one; earlier ones cannot.
+    ids = [exercise.id for exercise in verdict.exercises]
+    others = [exercise.id for exercise in spoilt if ids.index(exercise.id) < ids.index(case.specimen.exercise)]
     target = next(exercise for exercise in verdict.exercises if exercise.id == case.specimen.exercise)
     if target.problem:
         return f"could not be tested: {target.problem}"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
+import py_compile
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 
@@ -15,7 +19,15 @@ from course import chapters, paths
 from course.chapters import Chapter, Exercise
 from course.grading import hidden, sandbox, worker
 from course.grading.hidden import Check, HiddenTest, PropertyFailed
-from course.grading.student import LocalConnection, Patience, Session, SocketConnection, Student, StudentError, WorkerLost
+from course.grading.student import (
+    LocalConnection,
+    Patience,
+    Session,
+    SocketConnection,
+    Student,
+    StudentError,
+    WorkerLost,
+)
 
 log = logging.getLogger(__name__)
 
@@ -237,17 +249,30 @@ class _Judgement:
             yield Session(LocalConnection(local.handle))
 
 
-def given_files(chapter: Chapter) -> dict[str, str]:
+def given_files(chapter: Chapter) -> dict[str, bytes]:
     """The `lib` that a submission of this chapter is built on, by file name.
 
     The given modules, and the reference in place of the student's earlier chapters, so that one
-    mistake costs its own marks once. Later chapters' modules are not there.
+    mistake costs its own marks once. Later chapters' modules are not there. References go as
+    bytecode without docstrings: a submission must be able to run them, not to read them.
     """
     modules = chapters.names()
-    files = {path.name: path for path in sorted(paths.LIB.glob("*.py")) if path.stem not in modules}
-    earlier = [name for name, chapter_id in modules.items() if chapter_id < chapter.id]
-    files |= {f"{name}.py": paths.SOLUTIONS / f"{name}.py" for name in earlier}
-    return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    given = [path for path in sorted(paths.LIB.glob("*.py")) if path.stem not in modules]
+    files = {path.name: path.read_bytes() for path in given}
+    for name, chapter_id in modules.items():
+        if chapter_id < chapter.id:
+            source = paths.SOLUTIONS / f"{name}.py"
+            files[f"{name}.pyc"] = _bytecode(source, source.stat().st_mtime_ns)
+    return files
+
+
+@functools.cache
+def _bytecode(source: Path, changed: int) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = Path(folder, "module.pyc")
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(source), str(compiled), f"lib/{source.name}", True, optimize=2, invalidation_mode=mode)
+        return compiled.read_bytes()
 
 
 def _failed(test: HiddenTest, message: str) -> PropertyVerdict:

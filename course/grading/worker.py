@@ -6,6 +6,7 @@ grader compares every value with its own truth, so a forged answer is a wrong an
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import socket
 import sys
@@ -55,8 +56,8 @@ class Worker:
         """Write the files that the student's module builds on."""
         torch.manual_seed(request["seed"])
         self.folder.mkdir()
-        for name, text in request["files"].items():
-            (self.folder / name).write_text(text, encoding="utf-8")
+        for name, content in request["files"].items():
+            (self.folder / name).write_bytes(base64.b64decode(content))
         self.module_path = self.folder / f"{request['module']}.py"
         return pack({"problem": None}, [])
 
