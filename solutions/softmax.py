@@ -14,11 +14,13 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
         dim: the dimension that the weights share out, counted from the end when negative.
 
     Returns:
-        Weights of x's shape and dtype. Finite scores give finite weights, however large they are.
-        A score of `-inf` gets exactly 0, and a row of nothing but `-inf` gets zeros, with zero
-        gradient. float16 and bfloat16 are computed in float32; integers are, too, and give float32.
+        Weights of x's shape and dtype. Finite scores give finite weights, however large.
+        A score of `-inf` gets exactly 0. A row of nothing but `-inf` gets zeros, and its
+        gradient is zero. float16 and bfloat16 are computed in float32. So are integers,
+        which give float32.
 
-    Source: Bridle, 1990, "Probabilistic interpretation of feedforward classification network outputs".
+    Source: Bridle, 1990, "Probabilistic interpretation of feedforward classification
+        network outputs".
     """
     scores = x.to(torch.promote_types(x.dtype, torch.float32))
     lowest = torch.finfo(scores.dtype).min
@@ -36,9 +38,9 @@ def softmax_with_temperature(logits: Tensor, temperature: float, dim: int = -1) 
 
     Args:
         logits: scores, any shape; `-inf` entries get exactly 0, as in `softmax`.
-        temperature: 0 or more, infinity included. 0 is the limit from above: the largest score
-            takes everything, and scores tied for the largest share equally. However small or
-            large, it neither overflows nor gives NaN.
+        temperature: 0 or more, infinity included. 0 is the limit from above: the largest
+            score takes everything, and scores tied for the largest share equally. However
+            small or large it is, nothing overflows and nothing becomes NaN.
         dim: the dimension that the weights share out.
 
     Returns:
@@ -67,12 +69,12 @@ def softmax_with_temperature(logits: Tensor, temperature: float, dim: int = -1) 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean of `-log(probability of the target)`, in nats, straight from the scores.
 
-    Build it from exponentials, logarithms, sums and maxima (`torch.logsumexp` counts as those);
-    do not call torch's own cross-entropy or log-softmax. Work with the logarithm of the sum of
-    exponentials, not with the logarithm of a softmax, which is `-inf` where a weight rounds to 0.
+    Build it from exponentials, logarithms, sums and maxima (`torch.logsumexp` is allowed);
+    do not call torch's own cross-entropy or log-softmax. Take the logarithm of the sum of
+    exponentials, never that of a softmax, which is `-inf` where a weight rounds to 0.
 
     Args:
-        logits: scores, (M, V): one row for each of M predictions, one column for each of V
+        logits: scores, (M, V): a row for each of M predictions, a column for each of V
             classes, M and V at least 1. float16 and bfloat16 are computed in float32.
         targets: the right class of each row, integers in [0, V), shape (M,).
 
@@ -80,8 +82,9 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
         A scalar of the logits' dtype. Its gradient is `(softmax(logits) - one_hot(targets)) / M`.
 
     Raises:
-        ValueError: logits or targets have another shape, targets are not integers, or a target
-            lies outside [0, V); the message names the argument, what it was and what it must be.
+        ValueError: logits or targets have another shape, targets are not integers, or one
+            lies outside [0, V); the message names the argument, what it was and what it
+            must be.
 
     Source: Good, 1952, "Rational decisions" (the logarithmic score).
     """
