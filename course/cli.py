@@ -67,6 +67,8 @@ def explain_os_error(error: OSError) -> str | None:
             return f"{where} is on a read-only disk: choose a folder that can be written, then run this again"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
             return f"{where} is in the way (a file in a folder's place, or the reverse): move it, then run this again"
+        case errno.ENOENT:
+            return f"{where} is not there: put it back or name another one, then run this again"
         case errno.EPIPE:
             return "the reader of the output went away"
         case _:

@@ -205,18 +205,21 @@ def new_chapter(
 
 
 def bench_grade(
+    keys: Chapters = None,
     submissions: Annotated[int, typer.Option("--submissions", "-n", min=2, help="How many to grade.")] = 24,
-    rounds: Annotated[int, typer.Option("--rounds", "-r", min=1, help="How often each side grades them all.")] = 2,
+    rounds: Annotated[
+        int, typer.Option("--rounds", "-r", min=1, help="Parts that they are graded in, by both sides in turn.")
+    ] = 3,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="At once, here; one per core if not given.")
     ] = None,
 ) -> None:
-    """Grade the same submissions here and by stock nbgrader, alternating, and compare the speed.
+    """Grade the same submissions here and by stock nbgrader, in turn, and compare speed and memory.
 
     **Example**
 
-    `course bench grade --submissions 24 --rounds 3`
+    `course bench grade --submissions 24 --rounds 3` · `course bench grade 01`
     """
     from course.bench import grade as measure
 
-    measure(submissions, rounds, jobs)
+    measure(_ids(keys), submissions, rounds, jobs)
