@@ -180,7 +180,7 @@ def slider(
         options=[(_written(value), index) for index, value in enumerate(values)],
         index=start,
         description=label,
-        description_tooltip=label,
+        tooltip=label,
         continuous_update=True,
         style={"description_width": "initial"},
         layout={"width": "min(100%, 420px)", "margin": "0 auto"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from html import escape
 from pathlib import Path
@@ -70,9 +71,7 @@ def add_solutions(app: Sphinx, doctree: nodes.document) -> None:
     if path is None or not app.config.course_with_solutions:
         return
     chapter = chapters.load(path)
-    from course.grading import specimens
-
-    definitions = specimens.reference_definitions(chapter.name)
+    definitions = _definitions(Path(app.srcdir) / "solutions" / f"{chapter.name}.py")
     exercises = {exercise.check_id: exercise for exercise in chapter.exercises}
     for cell in list(doctree.findall(nodes.container)):
         grade_id = (cell.get("cell_metadata") or {}).get("nbgrader", {}).get("grade_id")
@@ -80,6 +79,17 @@ def add_solutions(app: Sphinx, doctree: nodes.document) -> None:
             continue
         source = "\n\n\n".join(definitions[name] for name in exercises[grade_id].names)
         _insert_after(cell, _folded(source))
+
+
+def _definitions(path: Path) -> dict[str, str]:
+    """Source of each top-level function and class of a reference module."""
+    text = path.read_text(encoding="utf-8")
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            found[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+    return found
 
 
 def _folded(source: str) -> list[nodes.Node]:
