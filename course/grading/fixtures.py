@@ -73,3 +73,8 @@ def _same(old: Tensor, new: Tensor) -> bool:
 def grads(module: nn.Module) -> dict[str, Tensor | None]:
     """The gradient of each parameter, None where none has arrived."""
     return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+def device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """Where the tensor that the call returns is, such as `cpu` or `meta`."""
+    return str(function(*args, **kwargs).device)
