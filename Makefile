@@ -17,6 +17,12 @@ course: $(INSTALLED) system ## Set up, build the book, make the student workspac
 	$(COURSE) book
 	$(COURSE) release
 	$(BIN)/python -m course.grading.sample_class
+	@echo
+	@$(COURSE) status
+	@echo
+	@echo "The book:              _build/html/index.html          make serve shows it"
+	@echo "The student workspace: classroom/workspace (and .zip)  make lab opens it"
+	@echo "Marks and feedback:    classroom/gradebook.db, classroom/feedback"
 
 test: $(INSTALLED) system ## Set up what the tests need and run everything
 	PYTHON=$(PYTHON) scripts/system.sh chromium

@@ -121,7 +121,7 @@ def make_submissions(chapter_ids: list[str] | None, count: int) -> list[Submissi
     Raises:
         CourseError: no chapter has exercises.
     """
-    from course.grading import specimens
+    from course.grading import sample_class, specimens
 
     asked = [chapters.find(key) for key in chapter_ids] if chapter_ids else chapters.all_chapters()
     graded = [chapter for chapter in asked if chapter.exercises]
@@ -138,20 +138,10 @@ def make_submissions(chapter_ids: list[str] | None, count: int) -> list[Submissi
     }
     made = []
     for number, chapter in zip(range(count), itertools.cycle(graded), strict=False):
-        made.append(Submission(f"student{number:03d}", chapter.id, _answered(chapter, next(answers[chapter.id]))))
+        made.append(
+            Submission(f"student{number:03d}", chapter.id, sample_class.filled(chapter, next(answers[chapter.id])))
+        )
     return made
-
-
-def _answered(chapter: Chapter, cells: dict[str, str]) -> bytes:
-    """The chapter's released notebook with these answers in its exercise cells."""
-    from course.release import notebooks
-
-    notebook = notebooks.student_notebook(chapter)
-    for cell in notebook.cells:
-        grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
-        if grade_id in cells:
-            cell.source = f"%%lib {chapter.name}\n{cells[grade_id]}"
-    return notebooks.to_bytes(notebook)
 
 
 class _Side:
