@@ -194,9 +194,10 @@ class _Process:
 
     def __init__(self, chapter: Shipped, exercises: list[Exercise]) -> None:
         self.lines: queue.Queue[str | None] = queue.Queue()
-        dropped = {paths.REFERENCE_MODE, "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONPATH"}
+        dropped = {paths.REFERENCE_MODE, "PYTHONOPTIMIZE", "PYTHONSTARTUP"}
         environment = {key: value for key, value in os.environ.items() if key not in dropped}
-        environment |= {"MPLBACKEND": "Agg", "PYTHONPATH": str(paths.ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        search = [str(paths.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
+        environment |= {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(search), "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-m", "course.check_process"],
             stdin=subprocess.PIPE,
