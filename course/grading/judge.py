@@ -58,16 +58,26 @@ def seed(submission: Submission) -> int:
     return int.from_bytes(digest[:7], "big")
 
 
+# Files of this package that play no part in a verdict; a change to any other makes verdicts anew.
+NOT_JUDGING = set(
+    "archives classroom collect commands exchange export feedback files guard judge pool report roster run "
+    "sample_class specimens trial".split()
+)
+
+
 def rules(chapter: Chapter) -> str:
-    """Digest of everything that judges: the chapter, hidden tests, solutions and the grader's code."""
+    """Digest of everything that judges: chapter, hidden tests, the `lib` given with it, the grader's code."""
     sources = [chapter.path, *sorted((paths.TESTS / "hidden").glob(f"test_{chapter.name}*.py"))]
-    for folder in (paths.SOLUTIONS, paths.LIB, paths.ROOT / "course" / "grading"):
-        sources += sorted(folder.glob("*.py"))
-    sources += [paths.ROOT / "course" / "definitions.py", paths.ROOT / "course" / "chapters.py"]
+    grader = sorted((paths.ROOT / "course" / "grading").glob("*.py"))
+    sources += [path for path in grader if path.stem not in NOT_JUDGING]
+    sources += [paths.ROOT / "course" / f"{name}.py" for name in ("chapters", "definitions", "modules")]
+    modules = chapters.names()
+    sources += [paths.SOLUTIONS / f"{name}.py" for name, chapter_id in modules.items() if chapter_id < chapter.id]
+    sources += sorted(path for path in paths.LIB.glob("*.py") if path.stem not in modules)
     digest = hashlib.sha256(version("torch").encode())
-    for source in sources:
-        content = source.read_bytes() if source.is_file() else b""
-        digest.update(f"{source.name} {len(content)}\n".encode() + content)
+    for path in sources:
+        content = path.read_bytes()
+        digest.update(f"{path.parent.name}/{path.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 
 

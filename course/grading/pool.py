@@ -53,7 +53,8 @@ def judge(task: Task) -> str:
     with _one_at_a_time:
         if rules(chapters.find(task.chapter)) != task.judged_by:
             raise CourseError(
-                f"machine {os.uname().nodename} has another version of the course; give every machine the same"
+                f"machine {os.uname().nodename} has another version of the course than this run began with; give every "
+                f"machine the same version, and run `course grade` again"
             )
         try:
             verdict = judge_cells(task.chapter, task.cells, task.extra, task.seed, unsafe=task.unsafe)
