@@ -79,7 +79,8 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
         targets: the right class of each row, integers in [0, V), shape (M,).
 
     Returns:
-        A scalar of the logits' dtype. Its gradient is `(softmax(logits) - one_hot(targets)) / M`.
+        A scalar of the logits' dtype. Its gradient is the weights, less 1 at each target,
+        over M.
 
     Raises:
         ValueError: logits or targets have another shape, targets are not integers, or one
