@@ -84,7 +84,7 @@ class TokenEmbedding(nn.Module):
     """The first and the last layer of a language model, sharing one table (Press and Wolf, 2017).
 
     Its only parameter is `weight`, (V, D), drawn from a normal distribution with mean 0 and
-    standard deviation 0.02 (Radford et al., 2019).
+    standard deviation 0.02 (Radford et al., 2018).
 
     Args:
         vocab_size: the number of different ids, V.
