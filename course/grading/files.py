@@ -19,6 +19,9 @@ REASONS = {
     errno.EROFS: "the disk is read-only; choose a place that can be written",
     errno.EACCES: "permission denied; check who owns the folder",
     errno.EPERM: "permission denied; check who owns the folder",
+    errno.EEXIST: "a file stands where a folder should be; remove it or choose another place",
+    errno.ENOTDIR: "a file stands where a folder should be; remove it or choose another place",
+    errno.EISDIR: "a folder stands where the file should be; choose another name",
 }
 
 
@@ -70,6 +73,9 @@ def _write(path: Path, content: bytes | str, mode: int, place: Callable[[str, Pa
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -78,7 +84,7 @@ def _write(path: Path, content: bytes | str, mode: int, place: Callable[[str, Pa
         os.chmod(temporary, mode)
         place(temporary, path)
     except FileExistsError:
-        raise
+        raise  # `create` found the file there
     except OSError as error:
         raise unwritable(path, error) from None
     finally:
