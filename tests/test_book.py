@@ -49,6 +49,8 @@ CHAPTER = f"""{FRONT}
 
 See {{term}}`softmax` and $x^2$.
 
+## Build it
+
 ### Exercise 1 · `twice`  ●○○ · 7 minutes
 
 ```{{code-cell}} ipython3

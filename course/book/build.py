@@ -20,7 +20,8 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 STEP = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\] (.*)")
 RUNNING = re.compile(r"^(.*): Executing notebook using")
 PROBLEM = re.compile(r"(?:^|: )(WARNING|ERROR|CRITICAL): (.*)")
-REASON = re.compile(r"^((?:Book|Notebook|Sphinx|Theme|Configuration) error)[^:]*:\s*(.*)")
+# Sphinx prints the kind of an error, and what it says on the same line or the next.
+CATEGORY = re.compile(r"^(?:Book|Notebook|Sphinx|Theme|Configuration) error[^:]*:\s*(.*)")
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 
@@ -84,13 +85,13 @@ def _shown(process: subprocess.Popen[str], root: Path) -> Iterator[str]:
 def explanation(lines: list[str], root: Path) -> str:
     """One line out of a failed build's output: the first problem, and how many more there are."""
     problems, reasons = [], []
-    for line in lines:
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if found := PROBLEM.search(line):
             # A failed cell is reported twice: the line that names cell and error is the better one.
             if "Executing notebook failed" not in line:
                 problems.append((found.group(1), _relative(line, root)))
-        elif reason := REASON.search(line):
-            reasons.append(reason.group(2))
+        elif reason := CATEGORY.search(line):
+            reasons.append(reason.group(1) or following)
     problems.sort(key=lambda problem: problem[0] == "WARNING")  # errors first
     if not problems:
         last = next((text for text in [*reasons, *reversed(lines)] if text.strip()), "no output")
