@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, Route, sync_playwright
 
 from course import paths
 from course.book import build, serve
@@ -66,9 +66,17 @@ class Visit:
         self.problems: list[str] = []
         self.page: Page = context.new_page()
         context.route("**/*", self._route)
-        self.page.on("console", lambda m: m.type == "error" and self.problems.append(f"console: {m.text}"))
+        self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
-        self.page.on("response", lambda r: r.status >= 400 and self.problems.append(f"{r.status}: {r.url}"))
+        self.page.on("response", self._response)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.problems.append(f"console: {message.text}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.problems.append(f"{response.status}: {response.url}")
 
     def _route(self, route: Route) -> None:
         if route.request.url.startswith((self.address + "/", "data:", "blob:")):
@@ -161,7 +169,7 @@ def chapter_with(selector: str, visit: Visit) -> str:
     pytest.fail(f"no chapter has {selector}")
 
 
-def shown_figure(page: Page) -> str:
+def shown_figure(page: Page) -> str | None:
     return page.locator(".course-slider .course-figure svg:visible").first.get_attribute("aria-label")
 
 

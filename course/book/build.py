@@ -20,6 +20,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 STEP = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\] (.*)")
 RUNNING = re.compile(r"^(.*): Executing notebook using")
 PROBLEM = re.compile(r"(?:^|: )(WARNING|ERROR|CRITICAL): (.*)")
+STAGE = re.compile(r"^[a-z][a-z ]+\.\.\. (?:done|none found)?\s*")
 # Sphinx prints the kind of an error, and what it says on the same line or the next.
 CATEGORY = re.compile(r"^(?:Book|Notebook|Sphinx|Theme|Configuration) error[^:]*:\s*(.*)")
 
@@ -89,7 +90,7 @@ def explanation(lines: list[str], root: Path) -> str:
         if found := PROBLEM.search(line):
             # A failed cell is reported twice: the line that names cell and error is the better one.
             if "Executing notebook failed" not in line:
-                problems.append((found.group(1), _relative(line, root)))
+                problems.append((found.group(1), _relative(STAGE.sub("", line), root)))
         elif reason := CATEGORY.search(line):
             reasons.append(reason.group(1) or following)
     problems.sort(key=lambda problem: problem[0] == "WARNING")  # errors first
