@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class ByteTokenizer:
-    """Turns text into token ids and back: one id per byte of the text's UTF-8 form (RFC 3629).
+    """Turns text into token ids and back: one id for each byte of its UTF-8 form (RFC 3629).
 
     Attributes:
         vocab_size: the number of different ids, 256; an id is a byte's value, 0 to 255.
@@ -25,10 +25,11 @@ class ByteTokenizer:
         return list(text.encode("utf-8"))
 
     def decode(self, ids: Sequence[int] | Tensor) -> str:
-        """The text that the ids spell, given as a list or as a one-dimensional integer tensor.
+        """The text that the ids spell; they come as a list or a one-dimensional tensor.
 
-        A model may write bytes that are not UTF-8, or stop within a character. Each broken piece
-        becomes the replacement character U+FFFD, as `bytes.decode(errors="replace")` has it.
+        A model may write bytes that are not UTF-8, or stop within a character. Each broken
+        piece becomes the replacement character U+FFFD, where
+        `bytes.decode(errors="replace")` puts one.
 
         Raises:
             ValueError: an id is not in 0 to 255; the message names the id.
@@ -81,10 +82,10 @@ def unembed(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class TokenEmbedding(nn.Module):
-    """The first and the last layer of a language model, sharing one table (Press and Wolf, 2017).
+    """A language model's first and last layer, sharing one table (Press and Wolf, 2017).
 
-    Its only parameter is `weight`, (V, D), drawn from a normal distribution with mean 0 and
-    standard deviation 0.02 (Radford et al., 2018).
+    Its only parameter is `weight`, (V, D), drawn from a normal distribution with mean 0
+    and standard deviation 0.02 (Radford et al., 2018).
 
     Args:
         vocab_size: the number of different ids, V.
@@ -103,9 +104,9 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.weight, mean=0.0, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Ids (B, T) -> their rows of the table (B, T, D), unscaled; errors as in `embed`."""
+        """Ids (B, T) to their rows (B, T, D), unscaled; errors as in `embed`."""
         return embed(ids, self.weight)
 
     def unembed(self, x: Tensor) -> Tensor:
-        """Vectors (B, T, D) -> scores over the vocabulary (B, T, V), by the same table."""
+        """Vectors (B, T, D) to scores of all ids (B, T, V), by the same table."""
         return unembed(x, self.weight)
