@@ -77,6 +77,8 @@ def convert(text: str) -> str:
             "::::{dropdown} Outer\n:::{tip}\n$$\na\n= b\n$$\n:::\n::::",
             "<details>\n<summary>Outer</summary>\n\n> **Tip**\n>\n> $$a = b$$\n\n</details>",
         ),
+        (":::{tip}\nText.\n:::\nMore.", "> **Tip**\n>\n> Text.\n\nMore."),
+        (":::{dropdown} A\nx\n:::\n\nMore.", "<details>\n<summary>A</summary>\n\nx\n\n</details>\n\nMore."),
         ("- one\n\n  :::{tip}\n  two\n  :::", "- one\n\n  > **Tip**\n  >\n  > two"),
         (
             "```{glossary}\n:sorted:\n\nkey\nname\n  Meaning of {term}`x`,\n  and more.\n\nother\n  Second.\n```",

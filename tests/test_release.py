@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -281,7 +282,7 @@ def test_a_broken_off_update_is_carried_on(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_chapter_that_cannot_be_released_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "chapters"
-    sources.mkdir()
+    shutil.copytree(paths.CHAPTERS, sources)
     original = chapters.files()[0]
     text = original.read_text(encoding="utf-8")
     (sources / original.name).write_text(text + "\n:::{carousel}\nno such thing\n:::\n", encoding="utf-8")
@@ -308,6 +309,11 @@ def test_release_twice_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch, tmp
     assert len(digests) == 1
     assert [path.name for path in (tmp_path / "workspace").glob("*.ipynb")] == [f"{first}.ipynb"]
     assert json.loads((tmp_path / "workspace" / workspace.MANIFEST).read_text(encoding="utf-8"))
+    # A run killed inside nbgrader leaves a source without its release; releasing another chapter mends it.
+    shutil.rmtree(tmp_path / "release" / first)
+    second = chapters.all_chapters()[1].id
+    release([second])
+    assert {path.stem for path in (tmp_path / "workspace").glob("*.ipynb")} == {first, second}
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

@@ -151,6 +151,8 @@ class _Converter:
             for block in new:
                 indent = re.match(r"[ \t]*", lines[start]).group()  # type: ignore[union-attr]
                 result.append("\n".join(indent + line if line else line for line in block.split("\n")))
+                if block and lines[end : end + 1] and lines[end].strip():
+                    result.append("")  # a new block needs a line between
             position = end
         prose += lines[position:]
         finish_prose()
@@ -192,7 +194,7 @@ class _Converter:
             lines.pop(0)
         body = "\n".join(lines).strip("\n")
         if name == "dropdown":
-            return f"<details>\n<summary>{self._summary(title)}</summary>\n\n{self.blocks(body).strip()}\n\n</details>\n"
+            return f"<details>\n<summary>{self._summary(title)}</summary>\n\n{self.blocks(body).strip()}\n\n</details>"
         if name in ("note", "tip", "warning", "important", "seealso"):
             if title:
                 body = f"{title}\n{body}"
@@ -216,7 +218,7 @@ class _Converter:
         # A "> " in the middle of a formula would be read as part of it, so a formula takes one line.
         text = re.sub(r"\$\$(.+?)\$\$", lambda m: f"$${' '.join(m.group(1).split())}$$", text, flags=re.DOTALL)
         quoted = [f"> {line}".rstrip() for line in text.split("\n")]
-        return "\n".join([f"> **{title}**", ">", *quoted]) + "\n"
+        return "\n".join([f"> **{title}**", ">", *quoted])
 
     def _glossary(self, body: str) -> str:
         entries: list[str] = []
@@ -238,7 +240,7 @@ class _Converter:
             elif line.strip():
                 meaning.append(line.strip())
         finish()
-        return "\n\n".join(entries) + "\n"
+        return "\n\n".join(entries)
 
     # Inline
 

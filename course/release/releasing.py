@@ -31,6 +31,8 @@ def release(chapter_ids: list[str] | None = None) -> Path:
     wanted = [chapters.find(key) for key in chapter_ids] if chapter_ids else chapters.all_chapters()
     if not wanted:
         raise CourseError(f"there is no chapter in {paths.CHAPTERS}: add one, for example with `course new-chapter`")
+    # A run that was killed may have left a chapter between source and release: it goes along.
+    wanted += [chapter for chapter in chapters.all_chapters() if chapter not in wanted and _is_half_released(chapter)]
     needles = leaks.Needles(leaks.secrets())
     for chapter in _progress(wanted, "Making the notebooks"):
         content = notebooks.to_bytes(notebooks.student_notebook(chapter))
@@ -53,6 +55,11 @@ def release(chapter_ids: list[str] | None = None) -> Path:
             file=sys.stderr,
         )
     return folder
+
+
+def _is_half_released(chapter: Chapter) -> bool:
+    source, made = (paths.CLASSROOM / step / chapter.id / f"{chapter.id}.ipynb" for step in ("source", "release"))
+    return source.is_file() and not made.is_file()
 
 
 def _progress(items: list[Chapter], what: str) -> Iterator[Chapter]:
