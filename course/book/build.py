@@ -95,7 +95,7 @@ def explanation(lines: list[str], root: Path) -> str:
             reasons.append(reason.group(1) or following)
     problems.sort(key=lambda problem: problem[0] == "WARNING")  # errors first
     if not problems:
-        last = next((text for text in [*reasons, *reversed(lines)] if text.strip()), "no output")
+        last = next((text for text in [*reasons, *reversed(lines)] if text.strip(" =-")), "no output")
         return f"the book could not be built: {last} (run `jupyter-book build .` to see all)"
     more = f" (and {len(problems) - 1} more: run `jupyter-book build .` to see all)" if len(problems) > 1 else ""
     return f"the book could not be built: {problems[0][1]}{more}"

@@ -68,6 +68,7 @@ def book(
     """
     from course.book.build import build
 
+    (paths.ROOT / "_build").mkdir(exist_ok=True)  # a file in its place is told of in one line
     folder = build(with_solutions=with_solutions)
     typer.echo(f"The book: {folder / 'index.html'}   (course serve shows it)")
 
