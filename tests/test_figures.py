@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,8 @@ def test_a_figure_without_words_is_refused():
 def test_slider_draws_its_frames_and_links_without_a_kernel(monkeypatch):
     import ipywidgets
 
-    shown, links = [], []
+    shown: list[Any] = []
+    links: list[Any] = []
     monkeypatch.setattr(figures, "display", shown.append)
     monkeypatch.setattr(ipywidgets, "jslink", lambda source, target: links.append((source, target)))
 
@@ -131,7 +133,7 @@ def test_slider_draws_its_frames_and_links_without_a_kernel(monkeypatch):
     control, stack = box.children
     assert stack.selected_index == control.index == 1
     assert [name for name, _ in control.options] == ["0.5", "1", "2"]
-    labels = [re.search(r'aria-label="([^"]+)"', frame.value).group(1) for frame in stack.children]
+    labels = [re.findall(r'aria-label="([^"]+)"', frame.value)[0] for frame in stack.children]
     assert labels == ["a bar 0.5 high", "a bar 1.0 high", "a bar 2.0 high"]
     assert len({frame.value for frame in stack.children}) == 3
     assert links == [((control, "index"), (stack, "selected_index"))]
@@ -146,11 +148,11 @@ def test_heatmap_is_vector_and_hatches_what_is_masked():
     assert len(ax.lines) == int((~allowed).sum()) == 3
     assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b", "c"]
     assert ax.yaxis_inverted()  # the first row at the top
-    assert np.isnan(np.ma.filled(mesh.get_array(), np.nan)).sum() == 3
+    assert int(np.ma.getmaskarray(np.ma.masked_invalid(np.ma.asarray(mesh.get_array()))).sum()) == 3
     assert "<image" not in figures.svg(figure, alt="weights")
 
 
-QUESTION = {
+QUESTION: dict[str, Any] = {
     "question": "What is $x^2$ in `x[0] < 1`?",
     "answers": [
         {"answer": "*right*", "correct": True, "feedback": "because </script> $\\frac{1}{2}$"},
