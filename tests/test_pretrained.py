@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib import pretrained
-from lib.attention import attention
 from lib.pretrained import PretrainedEncoder
+from solutions.attention import attention
 
 SENTENCE = "The trophy didn't fit in the suitcase because it was too big."
 

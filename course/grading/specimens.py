@@ -54,12 +54,12 @@ class Specimen:
 
 def mutants(chapter: str) -> list[Specimen]:
     """The mutants of the chapter with this name."""
-    return _read(chapter, paths.TESTS / "mutants" / f"{chapter}.py")
+    return _read_all(chapter, paths.TESTS / "mutants")
 
 
 def variants(chapter: str) -> list[Specimen]:
     """The variants of the chapter with this name."""
-    return _read(chapter, paths.TESTS / "variants" / f"{chapter}.py")
+    return _read_all(chapter, paths.TESTS / "variants")
 
 
 def reference_definitions(chapter: str) -> dict[str, str]:
@@ -102,6 +102,12 @@ def _segment(text: str, node: ast.FunctionDef | ast.ClassDef, skip_first_decorat
     decorators = node.decorator_list[1:] if skip_first_decorator else node.decorator_list
     start = decorators[0].lineno if decorators else node.lineno
     return "\n".join(text.splitlines()[start - 1 : node.end_lineno])
+
+
+def _read_all(chapter: str, folder: Path) -> list[Specimen]:
+    """Those of `<chapter>.py`; a chapter with many goes on in `<chapter>__<exercise>.py`."""
+    more = sorted(folder.glob(f"{chapter}__*.py"))
+    return [specimen for path in (folder / f"{chapter}.py", *more) for specimen in _read(chapter, path)]
 
 
 def _read(chapter: str, path: Path) -> list[Specimen]:

@@ -1,6 +1,7 @@
 """Hidden tests of chapter 02, the first two exercises: attention_scores and causal_mask."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -107,7 +108,8 @@ def test_scores_dtype(student: Student, check: Check) -> None:
 def test_scores_inputs(student: Student, check: Check) -> None:
     q, k = check.randn(2, 4, 7), check.randn(2, 5, 7)
     check.true(
-        student.fixtures.unchanged(student.attention_scores, q, k), "attention_scores changed q or k in the caller's hands"
+        student.fixtures.unchanged(student.attention_scores, q, k),
+        "attention_scores changed q or k in the caller's hands",
     )
     q, k = check.randn(7, 4, 2).permute(2, 1, 0), check.randn(5, 2, 14).transpose(0, 1)[..., ::2]
     check.close(student.attention_scores(q, k), scores(q, k), "queries and keys that are not contiguous")
@@ -121,7 +123,7 @@ def test_scores_inputs(student: Student, check: Check) -> None:
 def test_widths(student: Student, check: Check) -> None:
     for dq, dk in ((7, 6), (3, 12), (1, 5)):
         q, k = check.randn(4, dq), check.randn(5, dk)
-        check.raises(ValueError, lambda q=q, k=k: student.attention_scores(q, k), f"widths {dq} and {dk}", [dq, dk])
+        check.raises(ValueError, partial(student.attention_scores, q, k), f"widths {dq} and {dk}", [dq, dk])
 
 
 @hidden_test(

@@ -1,6 +1,7 @@
 """Hidden tests of chapter 02, the third exercise: attention."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +23,9 @@ def weights_of(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
     return truth(q, k, torch.eye(S, dtype=torch.float64).expand(*k.shape[:-2], S, S), mask)
 
 
-def inputs(check: Check, *lead: int, T: int, S: int, d: int, d_v: int, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(
+    check: Check, *lead: int, T: int, S: int, d: int, d_v: int, scale: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
     """Float32 queries, keys and values; `scale` sharpens the weights."""
     return check.randn(*lead, T, d, scale=scale), check.randn(*lead, S, d), check.randn(*lead, S, d_v)
 
@@ -321,7 +324,7 @@ def test_inputs(student: Student, check: Check) -> None:
 def test_errors(student: Student, check: Check) -> None:
     q, k, v = inputs(check, T=4, S=6, d=5, d_v=3)
     for mask in (torch.ones(4, 6), torch.ones(4, 6, dtype=torch.int64)):
-        check.raises(ValueError, lambda mask=mask: student.attention(q, k, v, mask), f"a mask of {mask.dtype}", ["mask"])
+        check.raises(ValueError, partial(student.attention, q, k, v, mask), f"a mask of {mask.dtype}", ["mask"])
     check.raises(ValueError, lambda: student.attention(q, k, v[:-2]), "6 keys and 4 values", [6, 4])
 
 

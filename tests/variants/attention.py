@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 from course.grading.specimens import variant
 
+from .softmax import softmax
+
 # attention_scores
 
 
@@ -148,12 +150,13 @@ def attention(
 # SelfAttention
 
 
-@variant("projections called by name, attention by keyword")
+@variant("projections made in another order, attention called by keyword")
 class SelfAttention(nn.Module):
     def __init__(self, d_model: int, d_head: int) -> None:
         super().__init__()
-        for name in ("v_proj", "k_proj", "q_proj"):
-            self.add_module(name, nn.Linear(d_model, d_head, bias=False))
+        self.v_proj = nn.Linear(d_model, d_head, bias=False)
+        self.k_proj = nn.Linear(in_features=d_model, out_features=d_head, bias=False)
+        self.q_proj = nn.Linear(d_model, d_head, False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
