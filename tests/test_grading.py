@@ -25,9 +25,24 @@ NONE = dict.fromkeys(FULL, 0.0)
 TOTAL = sum(FULL.values())
 
 
+EVERYWHERE = pool.judge_all
+
+
+def here(tasks: list[pool.Task], *_: Any) -> Iterator[tuple[pool.Task, pool.Outcome]]:
+    """In this process, whose sandbox is warm: what a pool does, without starting one for each test."""
+    for task in tasks:
+        try:
+            outcome: pool.Outcome = pool.judge(task)
+        except Exception as error:
+            outcome = error
+        yield task, outcome
+
+
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Classroom:
-    return Classroom.fresh(tmp_path / "classroom", monkeypatch)
+    made = Classroom.fresh(tmp_path / "classroom", monkeypatch)
+    monkeypatch.setattr(pool, "judge_all", here)
+    return made
 
 
 def wrong() -> bytes:
@@ -63,7 +78,10 @@ def test_plain_nbgrader_grades_a_class_and_no_submission_stops_it(room: Classroo
     assert not (room.root / "autograded" / "ben" / CHAPTER / "notes.txt").exists()
 
 
-def test_course_grade_gives_the_same_marks_twice_and_judges_once(room: Classroom) -> None:
+def test_course_grade_gives_the_same_marks_twice_and_judges_once(
+    room: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "judge_all", EVERYWHERE)
     room.hand_in("ada", perfect())
     room.hand_in("eva", wrong())
     room.hand_in("ben", blank())
@@ -181,7 +199,6 @@ def test_without_a_sandbox_nothing_is_graded_and_old_marks_stay(
         raise CourseError("the sandbox does not start here")
 
     monkeypatch.setattr(verdict, "judge_cells", refuse)
-    monkeypatch.setattr(run.sandbox, "require", refuse)
     room.hand_in("ada", wrong())
     assert "the sandbox does not start here" in classroom.why(autograde("ada"))
     assert room.totals() == {"ada": TOTAL}
@@ -196,7 +213,7 @@ def test_unsafe_grading_needs_no_sandbox_and_its_verdicts_are_kept_apart(
     def refuse() -> None:
         raise AssertionError("must not be asked for")
 
-    monkeypatch.setattr(run.sandbox, "require", refuse)
+    monkeypatch.setattr(run.sandbox, "bubblewrap", refuse)
     room.hand_in("ada", perfect())
     run.grade(jobs=1, unsafe=True)
     assert room.totals() == {"ada": TOTAL}
@@ -301,7 +318,7 @@ def test_another_version_of_the_course_on_a_machine_is_refused() -> None:
         pool.judge(pool.Task(**{**vars(task), "judged_by": "something else"}))
 
 
-def test_a_dask_cluster_gives_the_same_verdicts(room: Classroom) -> None:
+def test_a_dask_cluster_gives_the_same_verdicts(room: Classroom, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
     room.hand_in("ada", perfect())
@@ -310,13 +327,15 @@ def test_a_dask_cluster_gives_the_same_verdicts(room: Classroom) -> None:
     here = room.marks()
     for path in (room.root / "verdicts").iterdir():
         path.unlink()
+    monkeypatch.setattr(pool, "judge_all", EVERYWHERE)
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
         run.grade(scheduler=cluster.scheduler_address)
     assert len(list((room.root / "verdicts").iterdir())) == 2
     assert room.marks() == here
 
 
-def test_an_unreachable_scheduler_is_named(room: Classroom) -> None:
+def test_an_unreachable_scheduler_is_named(room: Classroom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "judge_all", EVERYWHERE)
     room.hand_in("ada", perfect())
     with pytest.raises(CourseError, match="cannot reach a Dask scheduler at nonsense://x"):
         run.grade(scheduler="nonsense://x")

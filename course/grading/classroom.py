@@ -128,7 +128,8 @@ def why(result: dict[str, Any]) -> str:
     for sign, reason in DISK.items():
         if sign in said:
             raise CourseError(f"cannot write in {paths.CLASSROOM}: {reason}")
-    for line in reversed(said.strip().splitlines()):
+    lines = [line.strip() for line in said.strip().splitlines()]
+    for line in reversed(lines):
         if ERROR_LINE.match(line) and "NbGraderException" not in line:
-            return line.strip()
-    return "nbgrader failed: " + (said.strip().splitlines() or ["it gave no reason"])[-1]
+            return line.removeprefix("course.errors.CourseError: ")
+    return "nbgrader failed: " + (lines or ["it gave no reason"])[-1]

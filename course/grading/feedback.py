@@ -105,7 +105,8 @@ def feedback(chapter_ids: list[str] | None = None, students: list[str] | None = 
     work = [
         (chapter.id, student) for chapter in chosen for student, _ in classroom.choose(chapter, students, "autograded")
     ]
-    classroom.check_students(students, {student for _, student in work}, "autograded")
+    everyone = {student for chapter in chosen for student, _ in classroom.submissions(chapter, "autograded")}
+    classroom.check_students(students, everyone, "autograded")
     if not work:
         raise CourseError(f"nothing is graded yet in {paths.CLASSROOM / 'autograded'}; run `course grade` first")
     files.check_writable(paths.CLASSROOM / "feedback")

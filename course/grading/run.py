@@ -95,7 +95,7 @@ def grade(
     console = Console()
     chosen = classroom.resolve(chapter_ids, "submitted")
     if not unsafe and scheduler is None:
-        sandbox.require()
+        sandbox.bubblewrap()  # quick; whether it works here shows when the first judge starts, before any mark
     with files.lock(paths.CLASSROOM / "grading.lock", "grading"):
         chosen = _check_gradebook(chosen, asked=chapter_ids is not None, console=console)
         files.check_writable(paths.CLASSROOM / "verdicts")
@@ -169,7 +169,8 @@ def _take_in(chosen: list[Chapter], students: list[str] | None, unsafe: bool) ->
             parts = (one.key, judged_by, one.refused, content, stamp)
             one.digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
             work.append(one)
-    classroom.check_students(students, {one.student for one in work}, "submitted")
+    everyone = {student for chapter in chosen for student, _ in classroom.submissions(chapter)}
+    classroom.check_students(students, everyone, "submitted")
     if not work:
         asked = ", ".join(chapter.id for chapter in chosen) or "any chapter"
         raise CourseError(
