@@ -45,7 +45,7 @@ def test_a_cell_lands_in_the_file_and_in_the_notebook(lib: Path, capsys: pytest.
     text = (lib / "softmax.py").read_text(encoding="utf-8")
     assert text.endswith("import math\n\n\n# why it is so\nLIMIT = math.pi\n\n\ndef softmax(x):\n    return LIMIT\n")
     function = notebook["softmax"]
-    assert function.__module__ == "lib.softmax"  # type: ignore[attr-defined]
+    assert function.__module__ == "lib.softmax"
     assert notebook["math"].__name__ == "math"  # type: ignore[attr-defined]
     assert capsys.readouterr().out == "lib/softmax.py: LIMIT, softmax saved\n"
 

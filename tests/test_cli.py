@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,9 +131,17 @@ def test_exit_code_of_a_check_that_fails_is_1(monkeypatch: pytest.MonkeyPatch) -
     from course import check
 
     asked: list[list[str]] = []
-    monkeypatch.setattr(check, "main", lambda keys: asked.append(keys) or 1)
+
+    def answer(code: int) -> Callable[[list[str]], int]:
+        def run(keys: list[str]) -> int:
+            asked.append(keys)
+            return code
+
+        return run
+
+    monkeypatch.setattr(check, "main", answer(1))
     assert main(monkeypatch, "check", "01", "softmax") == 1
-    monkeypatch.setattr(check, "main", lambda keys: asked.append(keys) or 0)
+    monkeypatch.setattr(check, "main", answer(0))
     assert main(monkeypatch, "check") == 0
     assert asked == [["01", "softmax"], []]
 

@@ -114,7 +114,7 @@ def test_both_gradients(student: Student, check: Check) -> None:
     check.tensor(layer.unembed(layer(ids)), (2, 5, 9), "unembed of forward").backward(scores)
     leaf = weight.clone().requires_grad_()
     (leaf[ids] @ leaf.T).backward(scores)
-    check.close(layer.grads()["weight"], leaf.grad, "weight's gradient through both")
+    check.close(layer.grads()["weight"], leaf.grad, "weight's gradient through both")  # type: ignore[arg-type]
 
 
 @hidden_test(
