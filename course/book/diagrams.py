@@ -59,7 +59,7 @@ def course_map(part: str) -> Figure:
     """The pieces of the model: those built by the end of a part, and those of the part itself."""
     now = PARTS.index(part)
     figure, ax = figures.subplots(size=(5.0, 4.3))
-    ax.set(xlim=(-0.75, 5.55), ylim=(-0.15, 6.6))
+    ax.set(xlim=(-0.75, 5.75), ylim=(-0.1, 6.1))
     ax.axis("off")
     ax.set_title(f"Part {part} · {PART_TITLES[part]}")
     ax.annotate(
@@ -68,7 +68,7 @@ def course_map(part: str) -> Figure:
     for row, (job, pieces) in enumerate(JOBS):
         ax.text(0.0, row + 0.45, job, ha="center", va="center", style="italic")
         for column, piece in enumerate(pieces):
-            _box(ax, 0.45 + column * 1.02, row + 0.05, piece.label, PARTS.index(piece.part) - now)
+            _box(ax, 0.42 + column * 1.06, row + 0.05, piece.label, PARTS.index(piece.part) - now)
     return figure
 
 
@@ -77,7 +77,7 @@ def _box(ax: Axes, x: float, y: float, label: str, distance: int) -> None:
     color = figures.PALETTE["neutral" if distance > 0 else "key" if distance == 0 else "attended"]
     patch = FancyBboxPatch(
         (x, y),
-        0.94,
+        1.0,
         0.8,
         boxstyle="round,pad=0,rounding_size=0.1",
         facecolor=(color, 0.0 if distance > 0 else 0.3),
@@ -86,7 +86,7 @@ def _box(ax: Axes, x: float, y: float, label: str, distance: int) -> None:
         linewidth=2.4 if distance == 0 else 1.2,
     )
     ax.add_patch(patch)
-    ax.text(x + 0.47, y + 0.4, label, ha="center", va="center", fontsize=8, alpha=0.65 if distance > 0 else 1.0)
+    ax.text(x + 0.5, y + 0.4, label, ha="center", va="center", fontsize=7.8, alpha=0.65 if distance > 0 else 1.0)
 
 
 def course_map_in_words(part: str) -> str:
