@@ -100,7 +100,10 @@ def _hand_ins(chapter: Chapter, first: bool) -> Iterator[tuple[str, Handed]]:
     yield "chloe", (filled(chapter, {key: answers[key] for key in done}), half)
     for student, mutant in zip(("dmitri", "eva", "fatima", "gao"), _mistakes(chapter), strict=False):
         assert mutant.caught_by is not None
-        caught = Expected(mutant.label, everything - {mutant.exercise}, caught={mutant.exercise: mutant.caught_by})
+        # A later exercise may rest on this one, and lose marks with it; an earlier one cannot.
+        order = [exercise.id for exercise in chapter.exercises]
+        earlier = frozenset(order[: order.index(mutant.exercise)])
+        caught = Expected(mutant.label, earlier, caught={mutant.exercise: mutant.caught_by})
         yield student, (filled(chapter, specimens.submission_cells(mutant)), caught)
     broken = filled(chapter, answers)[:-200]
     yield "hugo", (broken, Expected("file cut off", nothing=everything, reason="not valid JSON"))
