@@ -26,7 +26,6 @@ DISK = {
     "Disk quota exceeded": "the disk quota is used up; free some space and run the same command again",
     "Read-only file system": "the disk is read-only; choose a place that can be written",
     "attempt to write a readonly database": "permission denied; check who owns gradebook.db",
-    "Permission denied": "permission denied; check who owns the folder",
 }
 ERROR_LINE = re.compile(r"[A-Za-z_.]*(Error|Exception|MissingEntry|Refused)\b.*: ")
 

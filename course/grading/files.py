@@ -25,14 +25,25 @@ REASONS = {
 }
 
 
+EVERYWHERE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}  # no other file can be written there either
+
+
+class Unwritable(CourseError):
+    """A file could not be written."""
+
+    everywhere = False  # True: writing other files there is as hopeless
+
+
 class UnsafeFile(Exception):
     """A file that is not what it must be: the message says what it is instead."""
 
 
-def unwritable(path: Path, error: OSError) -> CourseError:
+def unwritable(path: Path, error: OSError) -> Unwritable:
     """The one line to show when `path` could not be written."""
     reason = REASONS.get(error.errno or 0, error.strerror or str(error))
-    return CourseError(f"cannot write {path}: {reason}")
+    found = Unwritable(f"cannot write {path}: {reason}")
+    found.everywhere = error.errno in EVERYWHERE
+    return found
 
 
 def write(path: Path, content: bytes | str, mode: int = 0o644) -> None:

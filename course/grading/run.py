@@ -28,6 +28,7 @@ from course.grading.intake import Refused, Submission
 
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook
+    from nbgrader.apps import NbGraderAPI
 
 DONE = "graded.json"
 """Beside an autograded notebook, written last: what it was made from."""
@@ -227,18 +228,29 @@ def _record(work: list[Work], unsafe: bool, progress: Progress) -> None:
     bar = progress.add_task("Recording", total=len(work))
     for one in work:
         if one.failed is None and not (_is_done(one) and (one.student, one.chapter.id) in recorded):
-            one.done_file.unlink(missing_ok=True)
-            if one.refused is not None:
-                _record_refusal(one)
-            else:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # SQLAlchemy on nbgrader's sessions
-                    result = api.autograde(one.chapter.id, one.student, force=True, create=True)
-                if not result["success"]:
-                    one.failed = classroom.why(result)
-            if one.failed is None:
-                files.write(one.done_file, json.dumps({"digest": one.digest}))
+            try:
+                _record_one(one, api)
+            except files.Unwritable as error:
+                if error.everywhere:
+                    raise
+                one.failed = str(error)
+            except OSError as error:
+                one.failed = str(files.unwritable(one.done_file, error))
         progress.advance(bar)
+
+
+def _record_one(one: Work, api: NbGraderAPI) -> None:
+    one.done_file.unlink(missing_ok=True)
+    if one.refused is not None:
+        _record_refusal(one)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SQLAlchemy on nbgrader's sessions
+            result = api.autograde(one.chapter.id, one.student, force=True, create=True)
+        if not result["success"]:
+            one.failed = classroom.why(result)
+            return
+    files.write(one.done_file, json.dumps({"digest": one.digest}))
 
 
 def _is_done(one: Work) -> bool:
