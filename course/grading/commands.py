@@ -210,7 +210,7 @@ def bench_grade(
     submissions: Annotated[int, typer.Option("--submissions", "-n", min=2, help="How many to grade.")] = 24,
     rounds: Annotated[
         int, typer.Option("--rounds", "-r", min=1, help="Parts that they are graded in, by both sides in turn.")
-    ] = 3,
+    ] = 2,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="At once, here; one per core if not given.")
     ] = None,
