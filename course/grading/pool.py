@@ -6,7 +6,6 @@ seed. What comes back is a verdict as JSON.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from course import chapters
 from course.errors import CourseError
 
-PR_SET_PDEATHSIG = 1
 CRASHED = "the grader crashed on this submission; tell your instructor"
 
 _one_at_a_time = threading.Lock()  # a process has one sandbox, and a Dask worker may have many threads
@@ -136,6 +134,13 @@ def _local(jobs: int) -> ProcessPoolExecutor:
 
 
 def _die_with_parent() -> None:
-    """No judge outlives a run that was killed: the fork server goes when the run goes, and this with it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """No judge outlives a run that was killed; its sandbox dies with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run to handle
+    threading.Thread(target=_watch_parent, daemon=True).start()
+
+
+def _watch_parent() -> None:
+    run = multiprocessing.parent_process()
+    assert run is not None
+    run.join()
+    os._exit(1)
