@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from course.grading.protocol import Decoder, Encoder, ProtocolError, pack, unpack
-from course.grading.student import LocalConnection, Session, Student, StudentError
+from course.grading.student import (
+    LocalConnection,
+    Patience,
+    Session,
+    SocketConnection,
+    Student,
+    StudentError,
+    WorkerLost,
+)
 from course.grading.worker import in_this_process
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=20)
@@ -98,6 +109,36 @@ def test_a_deep_tree_is_refused() -> None:
         Decoder([], lambda key: key, strict=True).decode(tree)
 
 
+TWICE = ["list", [["tensor", 0, None, True]] * 2]
+FORGED: dict[str, tuple[list[Tensor], Any, str]] = {
+    "a tensor many times": ([torch.ones(3)], TWICE, "came twice"),
+    "an empty tensor as long as a disk": ([torch.empty(2**40, 0)], ["tensor", 0, None, False], "empty tensor"),
+    "keys that collide": ([], ["dict", [[n * (2**61 - 1), 0] for n in range(20_000)]], "more than 10,000 entries"),
+    "a dtype that is a module": ([], ["dtype", "onnx"], "not a value"),
+    "a dtype that is a function": ([], ["dtype", "softmax"], "not a value"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_value_cannot_fill_the_graders_memory_or_time(kind: str) -> None:
+    tensors, tree, reason = FORGED[kind]
+    with pytest.raises(ProtocolError, match=reason):
+        Decoder(tensors, lambda key: key, strict=True).decode(tree)
+
+
+def test_a_header_of_any_size_is_refused_unread() -> None:
+    text = b"[" + b"[]," * 2**22 + b"0]"
+    names = b"{" + b" " * 2**23 + b"}"
+    for frame in (
+        len(text).to_bytes(4, "big") + text,
+        (2).to_bytes(4, "big") + b"{}" + len(names).to_bytes(8, "little") + names,
+    ):
+        with pytest.raises(ProtocolError, match="not a frame"):
+            unpack(frame)
+    with pytest.raises(ProtocolError, match="larger than 8 MiB"):
+        pack("x" * 2**24, [])
+
+
 MODULE = """
 import torch
 from torch import nn
@@ -128,6 +169,35 @@ def student() -> Any:
         session.begin({"__init__.py": b""}, "example", seed=1)
         assert session.add(MODULE) is None
         yield Student(session)
+
+
+def test_an_object_of_the_students_is_never_walked_through(student: Student) -> None:
+    endless = student.torch.nn.Identity()
+    with pytest.raises(TypeError, match="not iterable"):
+        list(endless)
+    with pytest.raises(TypeError, match="not iterable"):
+        assert 1 in endless
+
+
+def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the answer never."""
+    monkeypatch.setattr("course.grading.student.CALL_SECONDS", 0.3)
+    ours, theirs = socket.socketpair()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            theirs.sendall((2**20).to_bytes(8, "big"))
+            while True:
+                theirs.sendall(b"x")
+                time.sleep(0.0002)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    start = time.monotonic()
+    with ours, pytest.raises(WorkerLost, match="did not finish"):
+        SocketConnection(ours, Patience()).exchange(b"{}")
+    thread.join()
+    assert time.monotonic() - start < 5
 
 
 def test_gradients_cross(student: Student) -> None:

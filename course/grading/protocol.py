@@ -8,6 +8,7 @@ executes nothing, whoever wrote it. Both sides use this module.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 MAX_FRAME = 64 * 2**20  # bytes; larger results than this are refused
+MAX_HEADER = 8 * 2**20  # bytes of JSON; read, it can take 25 times as much memory
 MAX_DEPTH = 50  # nesting of lists in a value
+MAX_ENTRIES = 10_000  # of all dicts in a value; chosen keys can all collide, and then time grows with the square
+DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 Json = Any
 
@@ -30,6 +34,8 @@ def pack(header: Json, tensors: list[Tensor]) -> bytes:
     """One frame: 8 bytes of length, 4 of header length, the header, the tensors."""
     text = json.dumps(header).encode()
     block = save({str(i): tensor for i, tensor in enumerate(tensors)}) if tensors else b""
+    if len(text) > MAX_HEADER:
+        raise ProtocolError(f"the value is larger than {MAX_HEADER // 2**20} MiB, tensors aside")
     if len(text) + len(block) > MAX_FRAME:
         raise ProtocolError(f"the value is larger than {MAX_FRAME // 2**20} MiB")
     return struct.pack(">QI", len(text) + len(block) + 4, len(text)) + text + block
@@ -43,8 +49,10 @@ def unpack(frame: bytes) -> tuple[Json, list[Tensor]]:
     """
     try:
         (size,) = struct.unpack(">I", frame[:4])
-        header = json.loads(frame[4 : 4 + size].decode())
         block = frame[4 + size :]
+        if max(size, int.from_bytes(block[:8], "little")) > MAX_HEADER:
+            raise ValueError("a header too large")
+        header = json.loads(frame[4 : 4 + size].decode())
         named = load(block) if block else {}
         return header, [named[str(i)] for i in range(len(named))]
     except Exception as error:  # whatever a hostile frame provokes
@@ -102,7 +110,8 @@ class Encoder:
 class Decoder:
     """Turns JSON and tensors back into values. `resolve` gives the object behind a handle.
 
-    With `strict` (the trusted side) tensors must come contiguous: a forged stride could claim any size.
+    With `strict` (the trusted side) a tensor must come contiguous and once, and an empty one must not
+    have a huge shape: forged, each could make whatever is computed from it fill the memory.
     """
 
     def __init__(self, tensors: list[Tensor], resolve: Callable[[Json], Any], strict: bool) -> None:
@@ -110,6 +119,8 @@ class Decoder:
         self.resolve = resolve
         self.strict = strict
         self.differentiable: list[Tensor] = []
+        self._come: set[int] = set()
+        self._entries = 0
 
     def decode(self, tree: Json) -> Any:
         """The value of a JSON tree.
@@ -137,12 +148,12 @@ class Decoder:
         if tag == "tuple":
             return tuple(self._decode(item, depth + 1) for item in content)
         if tag == "dict":
+            self._entries += len(content)
+            if self._entries > MAX_ENTRIES:
+                raise ProtocolError(f"dicts have more than {MAX_ENTRIES:,} entries")
             return {self._decode(k, depth + 1): self._decode(v, depth + 1) for k, v in content}
         if tag == "dtype":
-            dtype = getattr(torch, str(content))
-            if not isinstance(dtype, torch.dtype):
-                raise ProtocolError(f"{content!r} is no dtype")
-            return dtype
+            return DTYPES[content]
         if tag == "device":
             return torch.device(content)
         if tag == "handle":
@@ -151,12 +162,21 @@ class Decoder:
 
     def _tensor(self, index: int, layout: Json, grad: bool) -> Tensor:
         tensor = self.tensors[index]
-        if layout is not None:
-            if self.strict:
-                raise ProtocolError("a result must be contiguous")
+        if self.strict:
+            self._examine(tensor, layout)
+        elif layout is not None:
             tensor = torch.as_strided(tensor, *layout)
         if grad:
             if not self.strict:
                 tensor.requires_grad_()
             self.differentiable.append(tensor)
         return tensor
+
+    def _examine(self, tensor: Tensor, layout: Json) -> None:
+        if layout is not None:
+            raise ProtocolError("a result must be contiguous")
+        if id(tensor) in self._come:
+            raise ProtocolError("a tensor came twice")
+        self._come.add(id(tensor))
+        if math.prod(max(size, 1) for size in tensor.shape) * tensor.element_size() > MAX_FRAME:
+            raise ProtocolError(f"an empty tensor has the shape {list(tensor.shape)}")

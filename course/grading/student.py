@@ -111,7 +111,10 @@ class SocketConnection:
     def _receive(self, size: int, deadline: float) -> bytes:
         parts = bytearray()
         while len(parts) < size:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            left = deadline - time.monotonic()
+            if left <= 0:  # the answer may come byte by byte, each in time
+                raise TimeoutError
+            self._socket.settimeout(left)
             part = self._socket.recv(min(size - len(parts), 2**20))
             if not part:
                 raise WorkerLost("it ended the Python process (out of memory, or an exit)")
@@ -203,6 +206,8 @@ class Remote:
     def __init__(self, session: Session, target: Json, type_name: str = "module", is_callable: bool = True) -> None:
         self._session, self._target = session, target
         self.type_name, self.is_callable = type_name, is_callable
+
+    __iter__ = None  # else Python would ask for item 0, 1, 2, ..., of which a student's object can have no end
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
