@@ -295,8 +295,9 @@ def test_a_crash_of_the_grader_costs_one_submission_only() -> None:
     assert set(outcomes) == {"0", "1", "2"}
     assert type(outcomes["1"]).__name__ == "BrokenProcessPool"
     for key in ("0", "2"):
-        assert isinstance(outcomes[key], str)
-        assert Verdict.from_json(outcomes[key]).earned == TOTAL
+        outcome = outcomes[key]
+        assert isinstance(outcome, str)
+        assert Verdict.from_json(outcome).earned == TOTAL
 
 
 def test_a_crash_is_recorded_as_no_marks_with_a_reason(room: Classroom, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,16 +355,16 @@ def test_a_second_run_at_the_same_time_is_told_so(room: Classroom) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("keys", "line"),
     [
-        ((["99"],), "there is no chapter '99'"),
-        ((["01"],), "nobody handed in 01_softmax"),
-        ((None,), "nobody handed in any chapter"),
+        (["99"], "there is no chapter '99'"),
+        (["01"], "nobody handed in 01_softmax"),
+        (None, "nobody handed in any chapter"),
     ],
 )
-def test_nothing_to_grade_is_said_in_one_line(arguments: tuple[Any, ...], line: str, room: Classroom) -> None:
+def test_nothing_to_grade_is_said_in_one_line(keys: list[str] | None, line: str, room: Classroom) -> None:
     with pytest.raises(CourseError, match=line):
-        run.grade(*arguments, unsafe=True)
+        run.grade(keys, unsafe=True)
 
 
 def test_an_unknown_student_is_named(room: Classroom) -> None:
