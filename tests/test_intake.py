@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,17 @@ def test_another_name_is_refused_with_the_right_one(folder: Path) -> None:
     (folder / "softmax (1).ipynb").write_bytes(perfect())
     with pytest.raises(Refused, match=rf"softmax \(1\).ipynb.*hand in {NAME}"):
         read(folder, "softmax (1).ipynb")
+
+
+def test_code_that_would_fill_the_memory_when_it_is_parsed_is_refused_unparsed() -> None:
+    def add(notebook: Any) -> None:
+        notebook.cells.append(nbformat.v4.new_code_cell("%%lib softmax\nx = [" + "1," * 10**6 + "]", id="bomb"))
+
+    start = time.monotonic()
+    with pytest.raises(Refused, match="characters of code in its exercises; the limit is 300,000"):
+        take(changed(add, ANSWERS))
+    assert time.monotonic() - start < 5  # parsing takes 15 seconds and a gigabyte
+    take(changed(lambda notebook: notebook.cells.append(nbformat.v4.new_code_cell("1," * 10**6, id="own")), ANSWERS))
 
 
 # Which cell is the answer

@@ -13,6 +13,7 @@ what running the notebook from top to bottom leaves in the student's `lib`.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ from course.grading import files
 # A released chapter is 30 to 90 kB; with its outputs run, up to about 1 MB (figures are inline).
 MAX_BYTES = 8_000_000
 MAX_CELLS = 2_000
+# Code of the exercises, in characters: some 10,000 in a chapter. Parsed, each can take a kilobyte for a while.
+MAX_CODE = 300_000
 SCHEMA_VERSION = 3
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -65,6 +68,23 @@ class _Cell:
     def __post_init__(self) -> None:
         if self.kind == "code":
             self.module, self.body = chapters.split_magic(self.source)
+
+    @functools.cached_property
+    def outline(self) -> tuple[set[str], bool] | None:
+        """Names of the functions and classes at its top, and whether a stub is left; None if it does not parse."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a student's bad escape sequence is not ours to report
+                tree = ast.parse(self.body)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        names = {node.name for node in tree.body if isinstance(node, kinds)}
+        return names, any(is_stub(node) for node in tree.body)
+
+    @property
+    def names(self) -> set[str]:
+        return self.outline[0] if self.outline else set()
 
 
 def read(path: Path, chapter: Chapter, root: Path) -> Submission:
@@ -150,6 +170,10 @@ def from_notebook(notebook: NotebookNode, chapter: Chapter) -> Submission:
 def normalise(cells: Iterator[_Cell], chapter: Chapter) -> Submission:
     """Find the answers among the cells and build the clean notebook around them."""
     kept = list(cells)
+    ids = {exercise.id for exercise in chapter.exercises}
+    code = sum(len(cell.source) for cell in kept if cell.module == chapter.name or cell.grade_id in ids)
+    if code > MAX_CODE:
+        raise Refused(f"{chapter.id}.ipynb has {code:,} characters of code in its exercises; the limit is {MAX_CODE:,}")
     notes: list[str] = []
     answers: dict[str, str] = {}
     for exercise in chapter.exercises:
@@ -176,20 +200,19 @@ def _answer(cells: list[_Cell], exercise: Exercise, module: str) -> _Cell | None
     free = [cell for cell in cells if cell.kind == "code" and cell.graded is None]
     own = [cell for cell in free if cell.grade_id == exercise.id]
     names = set(exercise.names)
-    elsewhere = [c for c in free if c.grade_id != exercise.id and c.module == module and names & _defined(c.body)]
+    elsewhere = [c for c in free if c.grade_id != exercise.id and c.module == module and names & c.names]
     for place, wanted in ((own, 2), (elsewhere, 2), (own, 1), (elsewhere, 1), (own, 0)):
-        found = [cell for cell in place if _progress(cell.body, exercise) == wanted]
+        found = [cell for cell in place if _progress(cell, exercise) == wanted]
         if found:
             return found[-1]
     return None
 
 
-def _progress(source: str, exercise: Exercise) -> int:
+def _progress(cell: _Cell, exercise: Exercise) -> int:
     """0: the untouched stub; 1: changed, but it does not parse or is still a stub; 2: an answer."""
-    if _same(source, exercise.source):
+    if _same(cell.body, exercise.source):
         return 0
-    tree = _parsed(source)
-    return 1 if tree is None or any(is_stub(node) for node in tree.body) else 2
+    return 1 if cell.outline is None or cell.outline[1] else 2
 
 
 def _same(one: str, other: str) -> bool:
@@ -198,22 +221,6 @@ def _same(one: str, other: str) -> bool:
 
 def _is_stub_copy(cell: _Cell, chapter: Chapter) -> bool:
     return any(_same(cell.body, exercise.source) for exercise in chapter.exercises)
-
-
-def _defined(source: str) -> set[str]:
-    """Names of the functions and classes at the top of the source; none if it does not parse."""
-    tree = _parsed(source)
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return {node.name for node in tree.body if isinstance(node, kinds)} if tree else set()
-
-
-def _parsed(source: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a student's bad escape sequence is not ours to report
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _place(cells: list[_Cell], chapter: Chapter, grade_id: str) -> int:
