@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import os
+import pwd
 import struct
 import zipfile
 from collections.abc import Callable
@@ -144,6 +145,52 @@ def test_the_exchange(room: Classroom, tmp_path: Path) -> None:
     refused = "\n".join(result.refused)
     assert len(result.refused) == 3
     assert "the name holds no date" in refused and "symbolic link" in refused and "not a student id" in refused
+
+
+def test_nobody_hands_in_for_another(room: Classroom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where students have accounts, a folder that names one must be theirs; where they have none, nobody can tell."""
+    accounts = {"ada": os.getuid(), "ben": os.getuid() + 1}
+
+    def account(name: str) -> pwd.struct_passwd:
+        return pwd.struct_passwd((name, "x", accounts[name], 0, "", "/", "/bin/sh"))
+
+    monkeypatch.setattr(pwd, "getpwnam", account)
+    for student in ("ada", "ben", "cleo"):
+        put(exchange(tmp_path) / f"{student}+{CHAPTER}+2026-01-01 00:00:00 UTC+x" / NAME, perfect())
+    result = collect.collect(tmp_path, layout="exchange")
+    assert set(stored(room)) == {"ada", "cleo"}
+    assert len(result.refused) == 1 and "it says it is by ben, but" in result.refused[0]
+
+
+def test_a_name_that_is_no_text_stops_nobody(
+    room: Classroom, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inbound = exchange(tmp_path)
+    late = "2026-01-02 00:00:00 UTC"
+    put(inbound / f"ada+{CHAPTER}+{late}+x" / NAME, perfect())
+    for name in (b"\xff\xfe", b"\x1b]0;owned\x07"):
+        os.mkdir(os.path.join(os.fsencode(inbound), name + f"+{CHAPTER}+{late}+x".encode()))
+    result = collect.collect(tmp_path, layout="exchange")
+    assert set(stored(room)) == {"ada"}
+    assert len(result.refused) == 2
+    printed = capsys.readouterr().out
+    printed.encode()
+    assert "\x1b]" not in printed and printed.count("refused:") == 2
+
+
+def test_a_file_name_cannot_make_it_somebody_elses(room: Classroom, tmp_path: Path) -> None:
+    evil = f"Eve Black_7009_assignsubmission_file_x_7001_assignsubmission_file_{NAME}"
+    collect.collect(archive(tmp_path / "a.zip", {**MOODLE, evil: blank()}), CHAPTER)
+    assert set(stored(room)) == {"7001", "7002", "7003"}
+    assert stored(room)["7001"] == perfect()
+
+
+def test_one_file_name_does_not_change_the_layout(room: Classroom, source: Path) -> None:
+    for student in ("ada", "ben"):
+        put(source / student / NAME, perfect())
+    put(source / "eve" / f"x_1_assignsubmission_file_{NAME}", perfect())
+    assert len(collect.collect(source).refused) == 1
+    assert set(stored(room)) == {"ada", "ben"}
 
 
 def test_nbgraders_own_collect_uses_it(room: Classroom, tmp_path: Path) -> None:

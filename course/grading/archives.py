@@ -23,7 +23,8 @@ from course.grading.intake import MAX_BYTES
 MAX_ENTRIES = 200_000
 LAYOUTS = ("auto", "folders", "moodle", "canvas", "exchange")
 # "Ada Lovelace_1234567_assignsubmission_file_/01_softmax.ipynb", or with no folder
-MOODLE = re.compile(r"(?P<name>[^/]+)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)", re.DOTALL)
+# (the first such name: what follows is the student's own file name, which can hold another)
+MOODLE = re.compile(r"(?P<name>[^/]+?)_(?P<number>\d+)_assignsubmission_file_?/?(?P<file>[^/].*)", re.DOTALL)
 # "lovelaceada_LATE_12345_67890_01_softmax-1.ipynb"
 CANVAS = re.compile(r"(?P<name>[^_/]+)_(?:LATE_)?(?P<number>\d+)_\d+_(?P<file>[^/]+)", re.DOTALL)
 JUNK = {"__MACOSX", ".ipynb_checkpoints", "__pycache__"}
@@ -79,10 +80,9 @@ def arrivals(source: Path, layout: str) -> Iterator[Arrival | Rejected]:
 
 def _guess(entries: list[_Entry | Rejected]) -> str:
     names = [str(entry.path) for entry in entries if isinstance(entry, _Entry)]
-    if any("_assignsubmission_" in name for name in names):
-        return "moodle"
-    if names and all(CANVAS.fullmatch(name) for name in names):
-        return "canvas"
+    for layout, pattern in (("moodle", MOODLE), ("canvas", CANVAS)):
+        if 2 * sum(pattern.fullmatch(name) is not None for name in names) > len(names):  # one odd name decides nothing
+            return layout
     return "folders"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from course import chapters, paths
 from course.errors import CourseError
-from course.grading import archives, files, intake, roster
+from course.grading import archives, files, intake, report, roster
 from course.grading.archives import Arrival, Rejected
 from course.grading.guard import LIMIT, TIMESTAMP, read_timestamp
 from course.grading.roster import Student
@@ -65,9 +65,11 @@ def collect(
         _enrol(students)
     console = Console()
     for line in result.refused:
-        console.print(f"refused: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"refused: {report.one_line(line)}", style="yellow", markup=False, highlight=False, soft_wrap=True
+        )
     for line in result.notes:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(report.one_line(line), markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"{len(result.stored)} new, {len(result.unchanged)} as before, {len(result.refused)} refused",
         markup=False,

@@ -1,13 +1,15 @@
 """nbgrader's exchange, the shared folder of a JupyterHub: collected without following a link.
 
 A student writes into `<exchange>/<course>/inbound/` whatever they like, so a folder's name, owner,
-timestamp and files are checked here one hand-in at a time.
+timestamp and files are checked here one hand-in at a time. The owner can tell only where students
+have accounts of their own on this machine; nbgrader itself would warn and take the hand-in.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
+import pwd
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,8 +101,25 @@ def _records(inbound: Path, chapter_id: str, result: Collected) -> Iterator[_Rec
             result.refused.append(f"{name}: it is not a folder")
         elif not roster.is_student_id(match["student"]):
             result.refused.append(f"{name}: {match['student']!r} is not a student id")
+        elif (owner := _stranger(folder, match["student"])) is not None:
+            result.refused.append(f"{name}: it says it is by {match['student']}, but {owner} put it there")
         else:
             try:
                 yield _Record(folder, match["student"], chapter_id, parse_utc(match["when"]))
             except (ValueError, OverflowError):
                 result.refused.append(f"{name}: the name holds no date")
+
+
+def _stranger(folder: Path, student: str) -> str | None:
+    """Who owns the folder, if the student has an account on this machine and it is not theirs."""
+    try:
+        account = pwd.getpwnam(student)
+    except KeyError:
+        return None
+    owner = folder.stat().st_uid
+    if owner == account.pw_uid:
+        return None
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return f"user {owner}"

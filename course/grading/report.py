@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from course.grading.verdict import ExerciseVerdict, PropertyVerdict, Verdict
 
 LONGEST = 1_000  # characters of a message
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def outputs(verdict: Verdict, chapter: Chapter) -> dict[str, list[NotebookNode]]:
@@ -47,6 +47,11 @@ def clean(text: str) -> str:
     """Text from outside made fit to print: no control characters, not endless."""
     text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.strip())
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """The same, for a line on the terminal: a file's name can hold escape codes, or bytes that are no text."""
+    return clean(text).replace("\n", " ")
 
 
 def _html(text: str) -> str:

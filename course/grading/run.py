@@ -324,10 +324,12 @@ def _print(report: Report, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from course.grading.report import one_line
+
     for line in report.refused:
-        console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        console.print(one_line(line), style="yellow", markup=False, highlight=False, soft_wrap=True)
     for line in report.failed:
-        console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        console.print(one_line(line), style="red", markup=False, highlight=False, soft_wrap=True)
     chapter_ids = sorted({mark.chapter for mark in report.marks})
     table = Table("student")
     for chapter_id in chapter_ids:
