@@ -6,6 +6,7 @@ is text on it: markup of their own is shown, never obeyed.
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from course import paths
 from course.errors import CourseError
 from course.grading import classroom, files
 
+# Longer Markdown is shown as it is: rendering some of it takes time that grows with the square. Chapters' cells
+# have 3,000 characters at most.
+MOST_MARKDOWN = 10_000
+# On formgrader's page MathJax would make a link of any address, and markup of any kind, from these.
+MATH_MARKUP = re.compile(r"\\(?=(href|style|class|cssId)(?![a-zA-Z]))")
 HEADING = re.compile(r"^#{1,6} .+$", re.MULTILINE)
 TAGS = frozenset(
     "p h1 h2 h3 h4 h5 h6 ul ol li strong em del code pre blockquote hr br a table thead tbody tr th td div span".split()
@@ -44,8 +50,18 @@ STYLE = """
 
 def markdown_to_html(source: str) -> str:
     """Markdown as HTML; markup inside it is shown as text, and only harmless links are links."""
-    rendered = MarkdownWithMath(renderer=IPythonRenderer(escape=True, exclude_anchor_links=True)).render(source)
+    source = MATH_MARKUP.sub("\\\\\N{ZERO WIDTH SPACE}", source)
+    if len(source) > MOST_MARKDOWN:
+        return _as_it_is(source)
+    try:
+        rendered = MarkdownWithMath(renderer=IPythonRenderer(escape=True, exclude_anchor_links=True)).render(source)
+    except RecursionError:
+        return _as_it_is(source)
     return bleach.clean(rendered, tags=TAGS, attributes=ATTRIBUTES, protocols={"http", "https", "mailto"}, strip=True)
+
+
+def _as_it_is(source: str) -> str:
+    return f"<pre>{html.escape(source)}</pre>"
 
 
 class FeedbackExporter(HTMLExporter):
