@@ -53,10 +53,11 @@ class HiddenTest:
     hint: str
     weight: float
     run: Callable[[Student, Check], None]
+    at_most: float = 1.0  # the share of the exercise's points to be had while it fails
 
 
 def hidden_test(
-    exercise: str, says: str, *, hint: str, weight: float = 1.0
+    exercise: str, says: str, *, hint: str, weight: float = 1.0, at_most: float = 1.0
 ) -> Callable[[Callable[[Student, Check], None]], Callable[[Student, Check], None]]:
     """Mark a function as the hidden test of one property.
 
@@ -65,10 +66,12 @@ def hidden_test(
         says: the property, in words that a student understands; unique in its chapter.
         hint: what to look at, for a student whose code fails it; never the code itself.
         weight: its share of the exercise's points, relative to the other properties'.
+        at_most: the share of the points that can still be had while it fails: below 1 for the
+            property that is the exercise's purpose, such as building what torch has ready.
     """
 
     def mark(function: Callable[[Student, Check], None]) -> Callable[[Student, Check], None]:
-        function.hidden_test = HiddenTest(exercise, says, hint, weight, function)  # type: ignore[attr-defined]
+        function.hidden_test = HiddenTest(exercise, says, hint, weight, function, at_most)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -167,8 +170,9 @@ class Check:
         index = [] if error.ndim == 0 else [int(i) for i in torch.unravel_index(error.argmax(), error.shape)]
         where = f" at index {index}" if index else ""
         count = f" ({int(wrong.sum())} of {wrong.numel()} values are off)" if wrong.numel() > 1 else ""
-        place = tuple(index)
-        raise PropertyFailed(f"{what}: expected {target[place]:.6g}, got {result[place]:.6g}{where}{count}")
+        expected, came = float(target[tuple(index)]), float(result[tuple(index)])
+        digits = 6 if abs(expected - came) > 1e-4 * abs(expected) else 12  # enough to tell them apart
+        raise PropertyFailed(f"{what}: expected {expected:.{digits}g}, got {came:.{digits}g}{where}{count}")
 
     def equal(self, got: Any, want: Any, what: str) -> None:
         """Exact equality, for integers, booleans, strings and lists of them, and tensors bit for bit."""

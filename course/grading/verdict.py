@@ -44,6 +44,7 @@ class PropertyVerdict:
     weight: float
     message: str = ""
     hint: str = ""
+    at_most: float = 1.0  # the share of the exercise's points to be had while it fails
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class _Judgement:
             raise
         except Exception as error:  # a result that the test could not use, whatever the student made it
             log.warning("hidden test %r of %s: %r", test.says, self.chapter.id, error)
-            return _failed(test, f"what your code returned cannot be used here ({type(error).__name__})")
+            return _failed(test, _unusable(error))
         if check.comparisons == 0:
             raise ValueError(f"chapter {self.chapter.id}: the hidden test {test.says!r} compared nothing")
         return PropertyVerdict(test.says, True, test.weight)
@@ -277,14 +278,22 @@ def _bytecode(source: Path, changed: int) -> bytes:
 
 def _failed(test: HiddenTest, message: str) -> PropertyVerdict:
     hint = "" if message == NOT_STARTED else test.hint
-    return PropertyVerdict(test.says, False, test.weight, message, hint)
+    return PropertyVerdict(test.says, False, test.weight, message, hint, test.at_most)
+
+
+def _unusable(error: Exception) -> str:
+    """Why a test could not go on with what the student's code returned."""
+    if isinstance(error, RuntimeError) and "does not require grad" in str(error):
+        return "no gradient flows from your result back to what it was computed from"
+    return f"what your code returned cannot be used here ({type(error).__name__})"
 
 
 def _marks(points: float, outcomes: list[PropertyVerdict]) -> float:
     if all(outcome.passed for outcome in outcomes):
         return points
-    total = sum(outcome.weight for outcome in outcomes)
-    return round(points * sum(outcome.weight for outcome in outcomes if outcome.passed) / total, 2)
+    passed = sum(outcome.weight for outcome in outcomes if outcome.passed)
+    ceiling = min(outcome.at_most for outcome in outcomes if not outcome.passed)
+    return round(points * min(passed / sum(outcome.weight for outcome in outcomes), ceiling), 2)
 
 
 def _property_seed(seed: int, says: str) -> int:

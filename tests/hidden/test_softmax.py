@@ -39,6 +39,9 @@ def test_every_dim(student: Student, check: Check) -> None:
         got = student.softmax(x, dim=dim)
         check.close(got, truth(x, dim), f"softmax with dim={dim}")
         check.close(got.sum(dim), torch.ones(x.sum(dim).shape), f"the sums of the weights along dim={dim}")
+    deep = check.randn(2, 3, 5, 4, scale=2.0)
+    for dim in check.shuffled([0, 1, 2, 3, -1, -2, -3, -4]):
+        check.close(student.softmax(deep, dim), truth(deep, dim), f"four dimensions, with dim={dim}")
     check.close(student.softmax(x, 1), truth(x, 1), "softmax with dim=1 passed by position")
     check.close(student.softmax(x), truth(x, -1), "softmax with no dim given")
 
@@ -74,6 +77,10 @@ def test_rows_far_apart(student: Student, check: Check) -> None:
     check.close(student.softmax(x, dim=1), truth(x, 1), "three rows, 200 apart")
     columns = x.T.contiguous()
     check.close(student.softmax(columns, dim=0), truth(columns, 0), "three columns, 200 apart, with dim=0")
+    apart = torch.tensor([-400.0, -200.0, 0.0, 200.0, 400.0, 600.0])[torch.tensor(check.shuffled(range(6)))]
+    for dim, shape in ((0, (1, 2, 3)), (1, (2, 1, 3)), (2, (2, 3, 1))):
+        cube = check.randn(*(7 if size == 1 else size for size in shape)) + apart.reshape(shape)
+        check.close(student.softmax(cube, dim=dim), truth(cube, dim), f"three dimensions, 200 apart, with dim={dim}")
 
 
 @hidden_test(
@@ -108,19 +115,30 @@ def test_no_candidates(student: Student, check: Check) -> None:
     check.equal(got[empty], torch.zeros(6), "the row of nothing but -inf")
     check.close(got, want, "the rows beside it")
     check.close(student.softmax(x.T, dim=0), want.T, "the same as columns, with dim=0")
+    check.equal(student.softmax(torch.full((4,), -INF)), torch.zeros(4), "nothing but -inf at all")
+    for dtype in (torch.float16, torch.bfloat16):
+        half = check.tensor(student.softmax(x.to(dtype)), (5, 6), f"a row of -inf in {dtype}", dtype)
+        check.close(half, truth(x.to(dtype)).nan_to_num(0.0), f"a row of -inf in {dtype}")
 
 
 @hidden_test(
     "softmax",
     "the gradients are right",
     hint="Every step must be a torch operation on the scores: no .item(), .data, numpy or no_grad on the way to "
-    "the weights. (The shift alone may be detached.)",
+    "the weights. (The shift alone may be detached.) Nothing learns without gradients: "
+    "while they are wrong, at most three fifths of the points are to be had.",
+    weight=2,
+    at_most=0.6,
 )
 def test_gradients(student: Student, check: Check) -> None:
-    x = check.randn(3, 5)
+    # In float32, so that one mistake costs its own marks: float64 has a property of its own.
+    x, pull = check.randn(3, 5), check.randn(3, 5)
     x[1, check.integer(0, 5)] = -INF
-    check.gradients(lambda x: student.softmax(x, dim=1), x, what="softmax along dim=1")
-    check.gradients(lambda x: student.softmax(x, dim=0), x, what="softmax along dim=0")
+    for dim in (1, 0):
+        leaf, true_leaf = x.clone().requires_grad_(), x.double().requires_grad_()
+        (student.softmax(leaf, dim=dim) * pull).sum().backward()
+        (truth(true_leaf, dim) * pull).sum().backward()
+        check.close(leaf.grad, true_leaf.grad, f"the gradient of softmax along dim={dim}")
 
 
 @hidden_test(
@@ -170,11 +188,15 @@ def test_dtypes(student: Student, check: Check) -> None:
     x = check.randn(4, 6, dtype=torch.float64, scale=3.0)
     got = check.tensor(student.softmax(x, dim=0), (4, 6), "softmax of float64 scores", torch.float64)
     check.close(got, truth(x, 0), "softmax of float64 scores", rtol=1e-12, atol=1e-14)
+    check.gradients(lambda x: student.softmax(x, dim=0), x, what="softmax of float64 scores")
     single = x.float()
     check.tensor(student.softmax(single), (4, 6), "softmax of float32 scores", torch.float32)
     whole = check.randint(-3, 4, (3, 5))
     got = check.tensor(student.softmax(whole, dim=1), (3, 5), "softmax of integers", torch.float32)
     check.close(got, truth(whole, 1), "softmax of integers")
+    small = torch.tensor([[-100, 100, 98], [99, -128, 99]], dtype=torch.int8)
+    got = check.tensor(student.softmax(small), (2, 3), "softmax of int8 scores", torch.float32)
+    check.close(got, truth(small), "softmax of int8 scores, where 100 - (-100) does not fit into int8")
 
 
 @hidden_test(
@@ -200,13 +222,17 @@ def test_layouts(student: Student, check: Check) -> None:
 @hidden_test(
     "softmax",
     "it is built from exponentials, not from torch's softmax",
-    hint="The exercise is to build it: torch.exp, a sum and a maximum are all it takes.",
+    hint="The exercise is to build it: torch.exp, a sum and a maximum are all it takes. Otherwise at most half of the "
+    "points are to be had.",
     weight=3,
+    at_most=0.5,
 )
 def test_built_by_hand(student: Student, check: Check) -> None:
     x = check.randn(3, 5)
-    check.close(student.softmax(x, dim=1), truth(x, 1), "softmax along dim=1")
-    called = student.fixtures.operators(student.softmax, x, dim=1)
-    ready = sorted({name for name in called if "softmax" in name})
-    check.true(bool(called), "softmax: expected torch operators to run, none did")
-    check.true(not ready, f"softmax: expected exponentials, sums and maxima, but {', '.join(ready)} was called")
+    check.close(student.softmax(x), truth(x), "softmax of five scores a row")
+    for shape, dim in (((3, 5), 1), ((7,), -1), ((2, 4, 3), 0), ((3, 2, 1, 4), 1)):
+        x = check.randn(*shape)
+        called = student.fixtures.operators(student.softmax, x, dim=dim)
+        ready = sorted({name for name in called if "softmax" in name})
+        check.true(bool(called), "softmax: expected torch operators to run, none did")
+        check.true(not ready, f"softmax: expected exponentials, sums and maxima, but {', '.join(ready)} was called")

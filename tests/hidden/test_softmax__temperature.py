@@ -21,7 +21,8 @@ def truth(x: Tensor, dim: int = -1) -> Tensor:
     "softmax_with_temperature",
     "the scores are divided by the temperature",
     hint="Below 1 sharpens, above 1 flattens: divide the scores, before the softmax. Raising the weights to a power "
-    "afterwards is too late: some have already rounded to 0.",
+    "afterwards is too late: some have already rounded to 0. Put no floor under the temperature and add no small "
+    "number to it: scores and temperature made smaller alike leave the weights as they were.",
     weight=2,
 )
 def test_temperature_divides(student: Student, check: Check) -> None:
@@ -30,6 +31,10 @@ def test_temperature_divides(student: Student, check: Check) -> None:
         temperature = base * (1 + check.integer(0, 20) / 100)
         got = student.softmax_with_temperature(logits, temperature)
         check.close(got, truth(logits.double() / temperature), f"temperature {temperature:.3g}")
+    for exponent in check.shuffled([-60, -20, -10, 20, 60]):
+        factor = 2.0**exponent  # a power of two, so that nothing is rounded
+        got = student.softmax_with_temperature(logits * factor, 0.75 * factor)
+        check.close(got, truth(logits.double() / 0.75), f"scores and temperature 0.75 both times 2^{exponent}")
     far = torch.tensor([[0.0, -250.0, -400.0]])
     got = student.softmax_with_temperature(far, 200.0)
     check.close(got, truth(far.double() / 200), "scores 250 and 400 below the largest at temperature 200")
@@ -43,8 +48,8 @@ def test_temperature_divides(student: Student, check: Check) -> None:
     hint="Pass `dim` on, at temperature 0 as well.",
 )
 def test_temperature_dim(student: Student, check: Check) -> None:
-    logits = check.randn(3, 5, 7)
-    for dim in check.shuffled([0, 1, 2, -1, -2, -3]):
+    logits = check.randn(3, 5, 7, 2)
+    for dim in check.shuffled([0, 1, 2, 3, -1, -2, -3, -4]):
         got = student.softmax_with_temperature(logits, 0.6, dim=dim)
         check.close(got, truth(logits.double() / 0.6, dim), f"temperature 0.6 with dim={dim}")
         want = torch.zeros_like(logits).scatter(dim, logits.argmax(dim, keepdim=True), 1.0)
@@ -68,14 +73,23 @@ def test_zero_temperature(student: Student, check: Check) -> None:
 @hidden_test(
     "softmax_with_temperature",
     "at temperature 0, scores tied for the largest share equally",
-    hint="argmax picks one winner, but the limit of the weights keeps all that are tied. Compare with the maximum.",
+    hint="argmax picks one winner, but the limit of the weights keeps all that are tied. Compare with the maximum, "
+    "exactly: nearly as large is not tied.",
 )
 def test_ties(student: Student, check: Check) -> None:
     logits = torch.tensor([[3.0, 1.0, 3.0, -2.0, 3.0], [0.0, -1.0, -5.0, 0.0, -1.0], [2.0, 2.0, 2.0, 2.0, 2.0]])
     winners = torch.tensor([[1.0, 0, 1, 0, 1], [1, 0, 0, 1, 0], [1, 1, 1, 1, 1]])
     order = torch.tensor(check.shuffled(range(5)))
     want = winners / winners.sum(1, keepdim=True)
-    check.close(student.softmax_with_temperature(logits[:, order], 0.0), want[:, order], "temperature 0 with ties")
+    logits, want = logits[:, order], want[:, order]
+    check.close(student.softmax_with_temperature(logits, 0.0), want, "temperature 0 with ties")
+    check.close(student.softmax_with_temperature(logits.T, 0.0, dim=0), want.T, "the same as columns, with dim=0")
+    for dtype in (torch.float32, torch.float64):
+        close = torch.full((5,), 3.0, dtype=dtype)
+        close[order[0]] = torch.nextafter(close[0], torch.tensor(4.0, dtype=dtype))
+        want = torch.nn.functional.one_hot(order[0], 5)
+        name = str(dtype).removeprefix("torch.")
+        check.close(student.softmax_with_temperature(close, 0), want, f"temperature 0, one {name} a little larger")
 
 
 @hidden_test(
@@ -167,6 +181,16 @@ def test_temperature_gradients(student: Student, check: Check) -> None:
             got = check.tensor(got, (3, 4), f"temperature {temperature}", dtype)
             want = truth(x.double() / max(temperature, 1e-9), 1)
             check.close(got, want, f"temperature {temperature} in {str(dtype).removeprefix('torch.')}")
+    # Divided and exponentiated in float32, a result is rounded once: by 2^-11 in float16 at most.
+    sharp = check.randn(4, 33, scale=4.0, dtype=torch.float16)
+    got = student.softmax_with_temperature(sharp, 0.7)
+    check.close(got, truth(sharp.double() / 0.7), "float16 scores, computed in float32", rtol=1e-3, atol=1e-6)
+    whole = check.randint(-3, 4, (3, 5))
+    for temperature in (0.0, 0.5):
+        got = student.softmax_with_temperature(whole, temperature)
+        got = check.tensor(got, (3, 5), f"integers at temperature {temperature}", torch.float32)
+        if temperature:
+            check.close(got, truth(whole / temperature), f"integers at temperature {temperature}")
 
 
 @hidden_test(

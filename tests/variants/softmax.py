@@ -55,6 +55,31 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     return weights.to(x.dtype) if x.is_floating_point() else weights
 
 
+@variant("row by row in a loop, empty rows left out")
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    kept = x.dtype if x.is_floating_point() else torch.float32
+    moved = x.transpose(dim, -1)
+    rows = moved.reshape(-1, moved.shape[-1]).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    weights = torch.zeros_like(rows)
+    for i, row in enumerate(rows):
+        largest = row.max()
+        if largest > -math.inf:
+            powers = torch.exp(row - largest)
+            weights[i] = powers / powers.sum()
+    return weights.reshape(moved.shape).transpose(dim, -1).to(kept)
+
+
+@variant("computed in float64, in place on its own tensors, with an argument more")
+def softmax(x: Tensor, dim: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:
+    dtype = dtype or (x.dtype if x.is_floating_point() else torch.float32)
+    scores = x.double()
+    largest = scores.max(dim=dim, keepdim=True)[0]
+    powers = scores.sub(largest.masked_fill(largest == float("-inf"), 0.0)).exp_()
+    total = powers.sum(dim=dim, keepdim=True)
+    total[total == 0] = 1
+    return (powers / total).to(dtype)
+
+
 # softmax_with_temperature
 
 
