@@ -6,6 +6,7 @@ step the chapter can be built, released and graded.
 
 from __future__ import annotations
 
+import json
 import keyword
 import os
 import re
@@ -19,7 +20,7 @@ TOC = "_toc.yml"
 
 
 def create(number: int, name: str, title: str) -> list[Path]:
-    """Write the chapter's files and its line in the table of contents; return what was written.
+    """Write the chapter's files and its entry in the table of contents; return what was written.
 
     Raises:
         CourseError: the name cannot be a module's, or the number, the name or a file is taken.
@@ -38,7 +39,7 @@ def create(number: int, name: str, title: str) -> list[Path]:
         for path, text in texts.items():
             written.append(path)
             _write_new(path, text)
-        written.append(_add_to_contents(number, name))
+        written.append(_add_to_contents(number, name, title.strip()))
     except OSError:
         for path in written:
             if path in texts:
@@ -90,7 +91,7 @@ def _write_new(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _add_to_contents(number: int, name: str) -> Path:
+def _add_to_contents(number: int, name: str, title: str) -> Path:
     """Put the chapter into the table of contents, after the last one with a smaller number."""
     path = paths.ROOT / TOC
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -100,7 +101,13 @@ def _add_to_contents(number: int, name: str) -> Path:
         raise CourseError(f"{TOC} lists no chapter yet: add `- file: chapters/{number:02d}_{name}` to it by hand")
     before = [(index, match) for index, match in found if int(match.group(2)) < number]
     index, match = before[-1] if before else (found[0][0] - 1, found[0][1])
-    lines.insert(index + 1, f"{match.group(1)}- file: chapters/{number:02d}_{name}")
+    if before and lines[index + 1 : index + 2] and lines[index + 1].lstrip().startswith("title:"):
+        index += 1
+    numbered = json.dumps(f"{number:02d} · {title}", ensure_ascii=False)
+    lines[index + 1 : index + 1] = [
+        f"{match.group(1)}- file: chapters/{number:02d}_{name}",
+        f"{match.group(1)}  title: {numbered}",
+    ]
     temporary = path.with_name(f".{TOC}.{os.getpid()}")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     temporary.replace(path)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from course import chapters, new_chapter, paths
 from course.grading import trial
@@ -60,6 +61,13 @@ def test_stub_and_reference_agree(made: list[Path]) -> None:
 def test_contents_name_it_in_order(made: list[Path]) -> None:
     listed = re.findall(r"- file: chapters/(\d\d)_", (paths.ROOT / "_toc.yml").read_text(encoding="utf-8"))
     assert listed == sorted(listed) and listed[-1] == "98"
+
+
+def test_contents_show_each_chapters_number_and_title(made: list[Path]) -> None:
+    contents = yaml.safe_load((paths.ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    entries = [entry for part in contents["parts"] for entry in part["chapters"]]
+    shown = {entry["file"]: entry["title"] for entry in entries if entry["file"].startswith("chapters/")}
+    assert shown == {f"chapters/{c.id}": f"{c.number:02d} · {c.title}" for c in chapters.all_chapters()}
 
 
 def test_style_is_the_projects(made: list[Path]) -> None:

@@ -26,7 +26,7 @@ def chapter_path(app: Sphinx, docname: str) -> Path | None:
 
 
 def add_chapter_line(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Under the title: exercises, points, minutes, and the notebook to download."""
+    """Under the title: number, exercises, points, minutes, and the notebook to download."""
     path = chapter_path(app, docname)
     section = next(iter(doctree.findall(nodes.section)), None)
     if path is None or section is None or app.builder.format != "html":
@@ -39,7 +39,7 @@ def add_chapter_line(app: Sphinx, doctree: nodes.document, docname: str) -> None
     if minutes:
         facts.append(f"about {minutes} minutes of building")
     link = f'<a href="{_to_root(docname)}_sources/{docname}.ipynb" download>{escape(chapter.id)}.ipynb</a>'
-    line = " · ".join([*facts, f"notebook: {link}"])
+    line = " · ".join([f"Chapter {chapter.number:02d}", *facts, f"notebook: {link}"])
     section.insert(1, nodes.raw("", f'<p class="course-chapter-line">{line}</p>', format="html"))
 
 
