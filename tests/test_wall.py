@@ -7,11 +7,16 @@ reference's, and an honest submission that follows in the same sandbox must earn
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+import torch
 
-from course.grading import sandbox, specimens, student
+from course import paths
+from course.grading import pool, sandbox, specimens, student
 from course.grading.verdict import ExerciseVerdict, Verdict, judge_cells
 
 CHAPTER = "01_softmax"
@@ -202,3 +207,29 @@ def test_the_sandbox_is_used_again() -> None:
     first = sandbox.cage()
     judge(specimens.reference_cells("softmax"))
     assert (sandbox.cage() is first) == first.reusable
+
+
+def test_what_a_test_makes_of_a_students_values_cannot_fill_the_memory() -> None:
+    with pool._local(1) as executor, pytest.raises(RuntimeError, match="allocate"):
+        executor.submit(torch.rand, pool.MEMORY // 4).result()
+
+
+def test_a_class_beneath_a_place_that_is_shown_is_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a Python installed around the class: it is to be seen, and so is an environment in the class's folder."""
+    room = tmp_path / "class"
+    (room / "env").mkdir(parents=True)
+    for path in (tmp_path / "python", room / "gradebook.db", room / "env" / "torch"):
+        path.touch()
+    monkeypatch.setattr(paths, "CLASSROOM", room)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", str(room / "env"))
+    sandbox.bubblewrap.cache_clear()
+    try:
+        command = sandbox.bubblewrap()
+    finally:
+        sandbox.bubblewrap.cache_clear()
+    script = "ls $0 $0/class $0/class/env; touch $0/class/x"
+    done = subprocess.run([*command, "/bin/sh", "-c", script, tmp_path], capture_output=True, text=True)
+    names = [line for line in done.stdout.splitlines() if line and not line.endswith(":")]
+    assert names == ["class", "python", "env", "torch"], done
+    assert "Read-only file system" in done.stderr

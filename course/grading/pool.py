@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 from course import chapters
 from course.errors import CourseError
 
+# Bytes that a judge may hold, not counting the sandbox: what a hidden test computes from a student's
+# values can become huge, and must end in an error of that test, not in the machine's.
+MEMORY = 4 * 2**30
 CRASHED = "the grader crashed on this submission; tell your instructor"
 
 _one_at_a_time = threading.Lock()  # a process has one sandbox, and a Dask worker may have many threads
@@ -130,11 +134,14 @@ def _local(jobs: int) -> ProcessPoolExecutor:
     """Processes forked from one that has loaded torch already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["course.grading.verdict"])
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_die_with_parent)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_confine)
 
 
-def _die_with_parent() -> None:
-    """No judge outlives a run that was killed; its sandbox dies with it."""
+def _confine() -> None:
+    """Limit the memory. And no judge outlives a run that was killed; its sandbox dies with it."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run to handle
     threading.Thread(target=_watch_parent, daemon=True).start()
 

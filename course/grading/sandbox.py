@@ -132,17 +132,22 @@ def bubblewrap() -> list[str]:
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
     # Not root inside: a namespace within this one could not map root.
     command += ["--uid", "1000", "--gid", "1000"]
+    shown = [Path(prefix) for prefix in (sys.base_prefix, sys.prefix) if not Path(prefix).is_relative_to("/usr")]
     for name in ("usr", "lib", "lib32", "lib64", "bin", "sbin"):
         path = Path("/", name)
         if path.is_symlink():
             command += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
-            command += ["--ro-bind", str(path), str(path)]
+            shown.append(path)
     command += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     command += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--size", str(2**20), "--tmpfs", "/tmp"]
-    for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
-        if not Path(prefix).is_relative_to("/usr"):
-            command += ["--ro-bind", prefix, prefix]
+    # A place that is shown may hold the course or the class (an environment around the repository, a class
+    # under /usr): an empty folder covers those. What lies within goes on top of what lies around it.
+    covered = [path for path in (paths.ROOT, paths.CLASSROOM) if any(path.is_relative_to(place) for place in shown)]
+    for path in sorted(dict.fromkeys([*shown, *covered]), key=lambda path: len(path.parts)):
+        command += ["--tmpfs", str(path)] if path in covered else ["--ro-bind", str(path), str(path)]
+    for path in covered:
+        command += ["--remount-ro", str(path)]
     for name in MODULES:
         command += ["--ro-bind", str(paths.ROOT / name), str(INSIDE / name)]
     environment = {
