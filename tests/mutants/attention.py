@@ -231,3 +231,12 @@ def causal_mask(T: int, S: int | None = None, device: torch.device | str | None 
     S = T if S is None else S
     everything = torch.ones(T, S, dtype=torch.bool, device=device)
     return everything.tril(diagonal=S - T) & everything.triu(diagonal=S - T - 1)
+
+
+edit(
+    "causal_mask",
+    "S = 0 taken for None",
+    old="S = T if S is None else S",
+    new="S = S or T",
+    caught_by="with fewer keys than queries, the first queries may attend to nothing",
+)

@@ -221,3 +221,31 @@ edit(
     new="attention_scores(q, q)",
     caught_by="the output equals PyTorch's attention operator",
 )
+edit(
+    "attention",
+    "any square mask taken for the causal one",
+    old="scores.masked_fill(~mask,",
+    new="scores.masked_fill(~(causal_mask(*mask.shape) if mask.ndim == 2 and len({*mask.shape}) == 1 else mask),",
+    caught_by="hidden keys have no part in the weights",
+)
+edit(
+    "attention",
+    "a mask of one column laid along the keys",
+    old="scores.masked_fill(~mask,",
+    new="scores.masked_fill(~(mask.mT if mask.shape[-1] == 1 else mask),",
+    caught_by="a mask may have fewer dimensions than the scores, or size 1 where it says the same for all",
+)
+edit(
+    "attention",
+    "NaN for an empty row in half precision",
+    old="weights = softmax(scores, dim=-1)",
+    new="weights = softmax(scores, dim=-1) if q.itemsize > 2 else torch.softmax(scores, dim=-1)",
+    caught_by="a query that may attend to nothing gets zeros",
+)
+edit(
+    "attention",
+    "the queries of a batch leave the graph",
+    old="attention_scores(q, k)",
+    new="attention_scores(q.detach() if q.ndim > 2 else q, k)",
+    caught_by="gradients reach queries, keys and values",
+)

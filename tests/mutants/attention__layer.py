@@ -116,3 +116,12 @@ class SelfAttention(nn.Module):
             ~mask if mask is not None else torch.tensor(False), -math.inf
         )
         return torch.softmax(scores, dim=-1) @ y
+
+
+edit(
+    "SelfAttention",
+    "the last mask remembered for calls without one",
+    old="        # The weights were not asked for",
+    new='        mask = self.last = getattr(self, "last", None) if mask is None else mask\n        # They were not',
+    caught_by="without a mask every token sees every token",
+)
