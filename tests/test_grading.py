@@ -7,6 +7,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,15 @@ def test_an_exercise_without_a_verdict_gets_no_marks(room: Classroom, monkeypatc
     shown = judged(monkeypatch, lambda *_, **__: Verdict(CHAPTER, ()), room)
     assert room.totals() == {"ada": 0.0}
     assert all("no result" in text for text, _ in shown)
+
+
+def test_points_changed_after_the_release_change_no_mark(room: Classroom, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.hand_in("ada", perfect())
+    assert autograde("ada")["success"]
+    half = tuple(replace(exercise, points=exercise.points / 2) for exercise in SOFTMAX.exercises)
+    monkeypatch.setattr(judge.chapters, "find", lambda key: replace(SOFTMAX, exercises=half))
+    assert "another version of chapter 01_softmax; run `course release 01` first" in classroom.why(autograde("ada"))
+    assert room.marks() == {"ada": FULL}
 
 
 def test_without_a_sandbox_nothing_is_graded_and_old_marks_stay(

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from course.grading.hidden import Check, PropertyFailed
 from course.grading.protocol import Decoder, Encoder, ProtocolError, pack, unpack
 from course.grading.student import (
     LocalConnection,
@@ -198,6 +199,11 @@ def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
         SocketConnection(ours, Patience()).exchange(b"{}")
     thread.join()
     assert time.monotonic() - start < 5
+
+
+def test_an_imaginary_part_is_not_overlooked() -> None:
+    with pytest.raises(PropertyFailed, match="expected real numbers, got complex64"):
+        Check(1).close(torch.tensor([1 + 2j]), torch.tensor([1.0]), "the result")
 
 
 def test_gradients_cross(student: Student) -> None:

@@ -159,6 +159,8 @@ class Check:
         if isinstance(got, int | float) and not isinstance(got, bool) and target.ndim == 0:
             got = torch.tensor(got, dtype=torch.float64)
         result = self.tensor(got, target.shape, what).detach()
+        imaginary = result.is_complex() and not target.is_complex()
+        self.true(not imaginary, f"{what}: expected real numbers, got {_dtype(result.dtype)}")
         default_rtol, default_atol = TOLERANCES.get(result.dtype, (0.0, 0.0))
         rtol = default_rtol if rtol is None else rtol
         atol = default_atol if atol is None else atol

@@ -156,6 +156,7 @@ class Judge(NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Judge a clean notebook and write the outputs of its graded cells."""
         chapter = chapters.find(resources["nbgrader"]["assignment"])
+        _check_version(nb, chapter)
         try:
             problem, outputs = self._outputs(nb, chapter)
         except CourseError:
@@ -172,6 +173,19 @@ class Judge(NbGraderPreprocessor):
             return f"Not graded: {reason}", {}
         verdict = judge(intake.from_notebook(nb, chapter), unsafe=self.unsafe)
         return verdict.problem, report.outputs(verdict, chapter)
+
+
+def _check_version(nb: NotebookNode, chapter: Chapter) -> None:
+    """The marks of one version of a chapter mean nothing against the points of another.
+
+    Raises:
+        CourseError: the cells, which have the gradebook's points by now, are not those of the chapter.
+    """
+    own = [cell.metadata.nbgrader for cell in nb.cells if is_grade(cell)]
+    if {meta["grade_id"]: meta["points"] for meta in own} != {e.check_id: e.points for e in chapter.exercises}:
+        raise CourseError(
+            f"the gradebook has another version of chapter {chapter.id}; run `course release {chapter.id[:2]}` first"
+        )
 
 
 def _grader_failed(error: Exception) -> str:
