@@ -56,6 +56,7 @@ def embed(ids: Tensor, weight: Tensor) -> Tensor:
         ValueError: an id is negative, or V or more; the message names the id and V.
     """
     vocab_size = weight.shape[0]
+    ids = ids.long()  # as an index, uint8 would be read as a mask
     # Without this check, Python's rule for negative indices would turn -1 into the last row.
     wrong = ids[(ids < 0) | (ids >= vocab_size)]
     if wrong.numel() > 0:

@@ -175,7 +175,9 @@ def test_out_of_range(student: Student, check: Check) -> None:
         ids = [*check.randint(0, 256, (check.integer(0, 5),)).tolist(), wrong, 72]
         check.raises(ValueError, lambda ids=ids: tokenizer.decode(ids), f"decode({ids})", mentions=[wrong])
     check.raises(ValueError, lambda: tokenizer.decode([256]), "decode([256])")
-    check.raises(ValueError, lambda: tokenizer.decode(torch.tensor([72, 777])), "a tensor with 777", mentions=[777])
+    for wrong in (777, -3):
+        ids = torch.tensor([72, wrong])
+        check.raises(ValueError, lambda ids=ids: tokenizer.decode(ids), f"a tensor with {wrong}", mentions=[wrong])
 
 
 @hidden_test(

@@ -110,15 +110,18 @@ def test_too_large(student: Student, check: Check) -> None:
     "embed",
     "the gradient of a row is the sum over the places where its id stands",
     hint="Look the rows up in the table you were given, not in a copy: no .detach(), .data or no_grad. PyTorch adds up "
-    "the gradients of a row that was used several times.",
+    "the gradients of a row that was used several times. While they are wrong, at most three fifths of the points are "
+    "to be had.",
+    weight=2,
+    at_most=0.6,
 )
 def test_embed_gradient(student: Student, check: Check) -> None:
-    weight, ids = check.randn(6, 4, dtype=torch.float64), torch.tensor([[5, 0, 5], [5, 2, 0]])
-    check.gradients(lambda w: student.embed(ids, w), weight, what="the table's gradient")
+    # In float32, so that one mistake costs its own marks: the dtype has a property of its own.
+    weight, ids = check.randn(6, 4), torch.tensor([[5, 0, 5], [5, 2, 0]])
     leaf = weight.clone().requires_grad_()
-    upstream = check.randn(2, 3, 4, dtype=torch.float64)
+    upstream = check.randn(2, 3, 4)
     check.tensor(student.embed(ids, leaf), (2, 3, 4), "embed").backward(upstream)
-    want = one_hot(ids, 6).flatten(0, 1).T @ upstream.flatten(0, 1)
+    want = one_hot(ids, 6).flatten(0, 1).T @ upstream.double().flatten(0, 1)
     check.close(leaf.grad, want, "the table's gradient, ids 5, 0, 5, 5, 2, 0")
 
 

@@ -92,14 +92,16 @@ def test_tied(student: Student, check: Check) -> None:
     "TokenEmbedding",
     "the table learns from both ways at once",
     hint="A gradient must come to `weight` through forward and through unembed, and the two add up: no .detach() on "
-    "either side.",
+    "either side. Otherwise at most three fifths of the points are to be had.",
     weight=2,
+    at_most=0.6,
 )
 def test_both_gradients(student: Student, check: Check) -> None:
-    layer, weight = loaded(student, check, 9, 4, torch.float64)
-    ids, x = check.randint(0, 9, (2, 5)), check.randn(2, 5, 4, dtype=torch.float64)
-    rows, scores = check.randn(2, 5, 4, dtype=torch.float64), check.randn(2, 5, 9, dtype=torch.float64)
-    truth_in = one_hot(ids, 9).flatten(0, 1).T @ rows.flatten(0, 1)
+    # In float32, so that one mistake costs its own marks: float64 has a property of its own.
+    layer, weight = loaded(student, check, 9, 4)
+    ids, x = check.randint(0, 9, (2, 5)), check.randn(2, 5, 4)
+    rows, scores = check.randn(2, 5, 4), check.randn(2, 5, 9)
+    truth_in = one_hot(ids, 9).flatten(0, 1).T @ rows.double().flatten(0, 1)
     truth_out = torch.einsum("btv,btd->vd", scores, x)
     vectors = check.tensor(layer(ids), (2, 5, 4), "forward")
     out = check.tensor(layer.unembed(x), (2, 5, 9), "unembed")

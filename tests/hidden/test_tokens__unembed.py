@@ -77,12 +77,20 @@ def test_unembed_dtypes(student: Student, check: Check) -> None:
 @hidden_test(
     "unembed",
     "gradients reach the vectors and the table",
-    hint="Both factors of the product learn: no .detach(), .data or no_grad on either.",
+    hint="Both factors of the product learn: no .detach(), .data or no_grad on either. Otherwise at most three fifths "
+    "of the points are to be had.",
+    weight=2,
+    at_most=0.6,
 )
 def test_unembed_gradient(student: Student, check: Check) -> None:
-    x, weight = check.randn(2, 3, 4, dtype=torch.float64), check.randn(5, 4, dtype=torch.float64)
-    check.gradients(lambda w: student.unembed(x, w), weight, what="the table's gradient")
-    check.gradients(lambda v: student.unembed(v, weight), x, what="the vectors' gradient")
+    # In float32, so that one mistake costs its own marks: the dtype has a property of its own.
+    x, weight, pull = check.randn(2, 3, 4), check.randn(5, 4), check.randn(2, 3, 5)
+    leaves = (x.clone().requires_grad_(), weight.clone().requires_grad_())
+    out = check.tensor(student.unembed(*leaves), (2, 3, 5), "unembed")
+    check.true(out.requires_grad, "no gradient can flow back from the scores")
+    of_x, of_weight = torch.autograd.grad((out * pull).sum(), leaves, allow_unused=True)
+    check.close(of_x, torch.einsum("btv,vd->btd", pull, weight), "the vectors' gradient")
+    check.close(of_weight, torch.einsum("btv,btd->vd", pull, x), "the table's gradient")
 
 
 @hidden_test(
