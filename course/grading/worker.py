@@ -1,7 +1,9 @@
 """The far side of the wall: loads a student's cells as `lib` and does what the grader asks of them.
 
 It holds no test, mark or truth. Its answers are worth what the student's code makes of them: the
-grader compares every value with its own truth, so a forged answer is a wrong answer.
+grader compares every value with its own truth, so a forged answer is a wrong answer. The exception
+is what a fixture says of how a result was made (which operators ran, how much memory): code that
+sets out to can forge it, so no more marks should hang on it than that deserves.
 """
 
 from __future__ import annotations
