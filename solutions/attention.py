@@ -54,6 +54,8 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Blend the values by how well each query's question fits each key (scaled dot-product attention).
 
+    Build it from `attention_scores` and your own `softmax`; do not call torch's own attention.
+
     Args:
         q: queries, `(..., T, d)`.
         k: keys, `(..., S, d)`.

@@ -138,7 +138,8 @@ def feedback(chapter_ids: list[str] | None = None, students: list[str] | None = 
             failed.append(f"{student}, {chapter_id}: {classroom.why(result)}")
     for line in failed:
         console.print(line, style="red", markup=False, highlight=False)
-    console.print(f"{len(written)} feedback pages in {paths.CLASSROOM / 'feedback'}", markup=False, highlight=False)
+    count = f"{len(written)} feedback page{'' if len(written) == 1 else 's'}"
+    console.print(f"{count} in {paths.CLASSROOM / 'feedback'}", markup=False, highlight=False)
     if failed:
         raise CourseError(f"{len(failed)} of {len(work)} feedback pages could not be written; the reasons are above")
     return written

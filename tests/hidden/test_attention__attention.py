@@ -308,10 +308,27 @@ def test_gradients(student: Student, check: Check) -> None:
         probe = check.randn(*lead, 3, 2)
         for mask in (None, random_mask(check, 3, 5)):
             got = torch.autograd.grad((student.attention(*leaves, mask) * probe).sum(), leaves)
-            want = torch.autograd.grad((truth(*leaves, mask) * probe).sum(), leaves)
+            want = torch.autograd.grad((truth(leaves[0], leaves[1], leaves[2], mask) * probe).sum(), leaves)
             for name, mine, true in zip("qkv", got, want, strict=True):
                 said = "" if mask is None else ", under a mask"
                 check.close(mine, true, f"the gradient of {name}, leading dimensions {lead}{said}")
+
+
+@hidden_test(
+    "attention",
+    "it is built from scores and a softmax, not from torch's own attention",
+    hint="The exercise is to build it: scores, mask, softmax and one matrix product. Otherwise at most half of the "
+    "points are to be had.",
+    weight=3,
+    at_most=0.5,
+)
+def test_built_by_hand(student: Student, check: Check) -> None:
+    q, k, v = inputs(check, 2, T=4, S=6, d=5, d_v=3)
+    for mask in (None, random_mask(check, 4, 6)):
+        check.close(student.attention(q, k, v, mask), truth(q, k, v, mask), "the output")
+        called = student.fixtures.operators(student.attention, q, k, v, mask)
+        ready = sorted({name for name in called if "scaled_dot_product" in name or name == "_safe_softmax"})
+        check.true(not ready, f"attention: expected matrix products and a softmax, but {', '.join(ready)} was called")
 
 
 @hidden_test(

@@ -1,5 +1,7 @@
 """Hidden tests of chapter 00, the first exercise: ByteTokenizer."""
 
+from functools import partial
+
 import torch
 
 from course.grading.hidden import Check, hidden_test
@@ -176,8 +178,8 @@ def test_out_of_range(student: Student, check: Check) -> None:
         check.raises(ValueError, lambda ids=ids: tokenizer.decode(ids), f"decode({ids})", mentions=[wrong])
     check.raises(ValueError, lambda: tokenizer.decode([256]), "decode([256])")
     for wrong in (777, -3):
-        ids = torch.tensor([72, wrong])
-        check.raises(ValueError, lambda ids=ids: tokenizer.decode(ids), f"a tensor with {wrong}", mentions=[wrong])
+        call = partial(tokenizer.decode, torch.tensor([72, wrong]))
+        check.raises(ValueError, call, f"a tensor with {wrong}", mentions=[wrong])
 
 
 @hidden_test(

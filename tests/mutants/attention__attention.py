@@ -1,6 +1,12 @@
 """Wrong attentions, each with the property that must catch it."""
 
-from course.grading.specimens import edit
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course.grading.specimens import edit, mutant
 
 edit(
     "attention",
@@ -249,3 +255,23 @@ edit(
     new="attention_scores(q.detach() if q.ndim > 2 else q, k)",
     caught_by="gradients reach queries, keys and values",
 )
+
+
+@mutant(
+    "torch's own attention for the output",
+    caught_by="it is built from scores and a softmax, not from torch's own attention",
+)
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, return_weights: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"mask must be torch.bool, not {mask.dtype}")
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"{k.shape[-2]} keys but {v.shape[-2]} values")
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand(scores.shape)
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(~(allowed | empty), -math.inf), dim=-1).masked_fill(empty, 0.0)
+    if return_weights:
+        return weights @ v, weights
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed | empty).masked_fill(empty, 0.0)

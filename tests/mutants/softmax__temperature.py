@@ -65,7 +65,7 @@ edit(
     "dim not passed on",
     old="softmax((scores - largest) / divisor, dim)",
     new="softmax((scores - largest) / divisor)",
-    caught_by="at every temperature the weights are shared out along `dim`",
+    caught_by="the weights are shared out along `dim`",
 )
 
 
@@ -109,7 +109,7 @@ edit(
     "at temperature 0 an empty row shares equally",
     old="weights = softmax(scores.masked_fill(scores < largest, -torch.inf), dim)",
     new="weights = softmax(torch.where(scores == scores.amax(dim, keepdim=True), 0.0, -torch.inf), dim)",
-    caught_by="at every temperature -inf gets exactly 0, and a row of nothing but -inf gets zeros",
+    caught_by="temperature 0 gives everything to the largest score",
 )
 edit(
     "softmax_with_temperature",

@@ -99,23 +99,6 @@ def attention(
     return (output, weights) if return_weights else output
 
 
-@variant("PyTorch's operator for the output, its own softmax for the weights")
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, return_weights: bool = False
-) -> Tensor | tuple[Tensor, Tensor]:
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"mask must be torch.bool, not {mask.dtype}")
-    if k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"{k.shape[-2]} keys but {v.shape[-2]} values")
-    scores = attention_scores(q, k)
-    allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand(scores.shape)
-    empty = ~allowed.any(dim=-1, keepdim=True)
-    weights = torch.softmax(scores.masked_fill(~(allowed | empty), -math.inf), dim=-1).masked_fill(empty, 0.0)
-    if return_weights:
-        return weights @ v, weights
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed | empty).masked_fill(empty, 0.0)
-
-
 @variant("torch's softmax, the weights of empty rows replaced")
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, return_weights: bool = False
