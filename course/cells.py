@@ -71,9 +71,12 @@ def _refresh(namespace: dict[str, Any], module: ModuleType) -> None:
 
 def _report(path: Path, merged: definitions.Merged) -> None:
     where = f"lib/{path.name}"
-    written = [name for name in merged.names if name not in merged.kept]
+    written = [name for name in merged.names if name not in merged.stubs]
     if written:
         print(f"{where}: {', '.join(written)} saved")
+    unfinished = [name for name in merged.stubs if name not in merged.kept]
+    if unfinished:
+        print(f"{where}: {', '.join(unfinished)} still a stub; replace `raise NotImplementedError`")
     if merged.kept:
         names = ", ".join(merged.kept)
         print(f"{where}: your finished {names} was kept, for this cell still holds the stub")

@@ -38,6 +38,7 @@ class Merged:
     text: str
     names: tuple[str, ...]  # what the cell defines
     imported: tuple[str, ...]  # names that the cell's imports bind
+    stubs: tuple[str, ...]  # those of them that are still stubs
     kept: tuple[str, ...]  # finished definitions that the cell's untouched stubs did not replace
     rest: ast.Module  # the cell's other statements, for the notebook to run
 
@@ -58,7 +59,8 @@ def merge(module: str, cell: str, docstring: str) -> Merged:
     imports = {**old.imports, **new.imports}
     text = _join(old.docstring or docstring, imports, old.pieces)
     names = tuple(name for piece in new.pieces for name in piece.names)
-    return Merged(text, names, tuple(new.imports), tuple(kept), rest)
+    stubs = tuple(name for piece in new.pieces for name in piece.names if piece.stub)
+    return Merged(text, names, tuple(new.imports), stubs, tuple(kept), rest)
 
 
 def take_apart(text: str, keep_rest: bool = False) -> tuple[Source, ast.Module]:

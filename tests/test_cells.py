@@ -64,6 +64,13 @@ def test_the_same_name_is_replaced_in_place_and_the_rest_is_kept(lib: Path) -> N
     assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == ["helper", "first", "second"]
 
 
+def test_a_stub_is_called_a_stub(lib: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run({}, "softmax", f"LIMIT = 3\n\n{STUB}")
+    assert capsys.readouterr().out == (
+        "lib/softmax.py: LIMIT saved\nlib/softmax.py: softmax still a stub; replace `raise NotImplementedError`\n"
+    )
+
+
 def test_a_stub_never_replaces_finished_work(lib: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run({}, "softmax", FINISHED)
     notebook: dict[str, object] = {}

@@ -360,7 +360,7 @@ def test_a_second_run_at_the_same_time_is_told_so(room: Classroom) -> None:
     with files.lock(room.root / "grading.lock", "grading"):
         done = room.run("course", "grade", "--unsafe")
     assert done.returncode == 1
-    assert f"grading is already under way (process {os.getpid()}" in done.stderr + done.stdout
+    assert "grading is already under way" in done.stderr + done.stdout
     assert room.totals() == {}
 
 

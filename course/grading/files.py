@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import filelock
 
 from course.errors import CourseError
 
@@ -157,20 +158,12 @@ def lock(path: Path, doing: str) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        held = filelock.FileLock(path, timeout=0, thread_local=False).acquire()
+    except filelock.Timeout:
+        raise CourseError(
+            f"{doing} is already under way ({path} is held); wait for it to end, then run this again"
+        ) from None
     except OSError as error:
         raise unwritable(path, error) from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise CourseError(
-                f"{doing} is already under way (process {holder} holds {path}); wait for it to end, then run this again"
-            ) from None
-        with contextlib.suppress(OSError):  # the number is for people only; a full disk must not matter here
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    with held:
         yield
-    finally:
-        os.close(handle)

@@ -299,9 +299,3 @@ def _marks(points: float, outcomes: list[PropertyVerdict]) -> float:
 def _property_seed(seed: int, says: str) -> int:
     digest = hashlib.sha256(f"{seed}:{says}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
-
-
-if __name__ == "__main__":
-    from course.grading.trial import main
-
-    main()
