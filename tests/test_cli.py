@@ -154,7 +154,12 @@ def test_ctrl_c_stops_the_server_cleanly(tmp_path: Path) -> None:
         f"serve.PAGES = pathlib.Path({str(tmp_path)!r}); sys.argv = ['course', 'serve', '--port', '0']; cli.main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=paths.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        cwd=paths.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores Ctrl-C
     )
     assert process.stdout is not None
     assert "http://127.0.0.1:" in process.stdout.readline()

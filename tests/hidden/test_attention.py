@@ -121,6 +121,9 @@ def test_scores_inputs(student: Student, check: Check) -> None:
     hint="Compare q.shape[-1] with k.shape[-1] before the product, and put both numbers into the message.",
 )
 def test_widths(student: Student, check: Check) -> None:
+    q, k = check.randn(4, 6), check.randn(5, 6)
+    want = q.double() @ k.double().mT / math.sqrt(6)
+    check.close(student.attention_scores(q, k), want, "the scores of widths that agree")
     for dq, dk in ((7, 6), (3, 12), (1, 5)):
         q, k = check.randn(4, dq), check.randn(5, dk)
         check.raises(ValueError, partial(student.attention_scores, q, k), f"widths {dq} and {dk}", [dq, dk])
