@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # tests and the processes that they start share few cores
@@ -51,3 +54,15 @@ def course(tmp_path: Path) -> Course:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium of the system's."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.fail("no Chromium here; install it with: sudo apt-get install -y chromium", pytrace=False)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path)
+        yield running
+        running.close()

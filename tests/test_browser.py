@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, Route, sync_playwright
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Response, Route
 
 from course import paths
 from course.book import build, serve
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def listed(entry: object) -> Iterator[str]:
@@ -44,18 +42,6 @@ def address() -> Iterator[str]:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_port}"
         running.shutdown()
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """A headless Chromium of the system's."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.fail("no Chromium here; install it with: sudo apt-get install -y chromium", pytrace=False)
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path)
-        yield running
-        running.close()
 
 
 class Visit:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
 from course.grading import classroom, feedback
 from course.grading.feedback import markdown_to_html
 from tests.classrooms import CHAPTER, Classroom, changed
-from tests.test_browser import BROWSERS
 
 HIT = "document.title='hit'"
 IMAGE = f'<img src=x onerror="{HIT}">'
@@ -46,7 +44,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Classroom:
     return Classroom.fresh(tmp_path / "classroom", monkeypatch)
 
 
-def test_nothing_that_a_student_writes_acts_in_a_browser(room: Classroom, tmp_path: Path) -> None:
+def test_nothing_that_a_student_writes_acts_in_a_browser(room: Classroom, tmp_path: Path, browser: Browser) -> None:
     def add(notebook: Any) -> None:
         for number, text in enumerate(MARKDOWN):
             notebook.cells.append(nbformat.v4.new_markdown_cell(text, id=f"text-{number}"))
@@ -64,18 +62,15 @@ def test_nothing_that_a_student_writes_acts_in_a_browser(room: Classroom, tmp_pa
     bare = tmp_path / "bare.html"
     bare.write_text(without, encoding="utf-8")
     asked: list[str] = []
-    with sync_playwright() as playwright:
-        program = next(path for path in map(shutil.which, BROWSERS) if path)
-        browser = playwright.chromium.launch(executable_path=program)
-        page = browser.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(bare.as_uri())
-        for element in page.query_selector_all("a[href], summary"):
-            assert not (element.get_attribute("href") or "").lower().startswith(("javascript", "data"))
-        assert page.title() != "hit"
-        assert page.get_by_text(f"<script>{HIT}</script>").count() > 0, "it is shown as text"
-        assert page.locator("img, script, svg, iframe, math, object").count() == 0
-        browser.close()
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(bare.as_uri())
+    for element in page.query_selector_all("a[href], summary"):
+        assert not (element.get_attribute("href") or "").lower().startswith(("javascript", "data"))
+    assert page.title() != "hit"
+    assert page.get_by_text(f"<script>{HIT}</script>").count() > 0, "it is shown as text"
+    assert page.locator("img, script, svg, iframe, math, object").count() == 0
+    page.close()
     assert asked == [bare.as_uri()]
 
 

@@ -45,7 +45,7 @@ def test_temperature_divides(student: Student, check: Check) -> None:
 @hidden_test(
     "softmax_with_temperature",
     "the weights are shared out along `dim`",
-    hint="Pass `dim` on.",
+    hint="Pass `dim` on to your softmax: the weights are not always shared out along the last one.",
 )
 def test_temperature_dim(student: Student, check: Check) -> None:
     logits = check.randn(3, 5, 7, 2)
