@@ -205,7 +205,9 @@ class _Judgement:
 
     def _connected(self) -> Student:
         while self.student is None:
-            session = self.open.enter_context(self._behind_wall() if self.wall else self._in_process())
+            session = self.open.enter_context(
+                behind_wall(self.patience, self.unsafe) if self.wall else in_this_process()
+            )
             try:
                 self.problems = self._load(session)
                 self.student = Student(session)
@@ -235,19 +237,23 @@ class _Judgement:
         self.student = None
         self.open.close()
 
-    @contextlib.contextmanager
-    def _behind_wall(self) -> Iterator[Session]:
-        cage = sandbox.cage(self.unsafe)
-        with cage.connect() as connection:
-            try:
-                yield Session(SocketConnection(connection, self.patience))
-            finally:
-                cage.finish()
 
-    @contextlib.contextmanager
-    def _in_process(self) -> Iterator[Session]:
-        with worker.in_this_process() as local:
-            yield Session(LocalConnection(local.handle))
+@contextlib.contextmanager
+def behind_wall(patience: Patience, unsafe: bool = False) -> Iterator[Session]:
+    """A session with a fresh process in the sandbox, which ends with it."""
+    cage = sandbox.cage(unsafe)
+    with cage.connect() as connection:
+        try:
+            yield Session(SocketConnection(connection, patience))
+        finally:
+            cage.finish()
+
+
+@contextlib.contextmanager
+def in_this_process() -> Iterator[Session]:
+    """A session without a wall; only for code that is trusted."""
+    with worker.in_this_process() as local:
+        yield Session(LocalConnection(local.handle))
 
 
 def given_files(chapter: Chapter) -> dict[str, bytes]:

@@ -5,37 +5,20 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from course import chapters
-from course.grading import sandbox, specimens, worker
+from course.grading import specimens
 from course.grading.hidden import Check
-from course.grading.student import LocalConnection, Patience, Session, SocketConnection, Student
-from course.grading.verdict import given_files
+from course.grading.student import Patience, Student
+from course.grading.verdict import behind_wall, given_files, in_this_process
 
 SEED = 20260401
 
 
-@contextlib.contextmanager
-def _in_one_process() -> Iterator[Session]:
-    with worker.in_this_process() as local:
-        yield Session(LocalConnection(local.handle))
-
-
-@contextlib.contextmanager
-def _through_the_wall() -> Iterator[Session]:
-    cage = sandbox.cage()
-    with cage.connect() as connection:
-        try:
-            yield Session(SocketConnection(connection, Patience()))
-        finally:
-            cage.finish()
-
-
-@pytest.fixture(params=[_in_one_process, _through_the_wall], ids=["one-process", "wall"])
+@pytest.fixture(params=[in_this_process, lambda: behind_wall(Patience())], ids=["one-process", "wall"])
 def student(request: pytest.FixtureRequest) -> Iterator[Student]:
     """The chapter's reference, reached as a submission is."""
     chapter = chapters.find(request.path.stem.removeprefix("test_").partition("__")[0])
