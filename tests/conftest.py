@@ -21,6 +21,18 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("TRITON_INTERPRET", "1")  # must be there before triton is imported anywhere
 
 
+# Files whose tests share nothing that takes long to make; the tests of all others stay on one worker.
+SPREAD = ("test_chapters.py", "test_wall.py")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Which tests go to one worker together (`--dist loadgroup`)."""
+    for item in items:
+        if item.path.name not in SPREAD:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     random.seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -78,3 +79,8 @@ def grads(module: nn.Module) -> dict[str, Tensor | None]:
 def device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """Where the tensor that the call returns is, such as `cpu` or `meta`."""
     return str(function(*args, **kwargs).device)
+
+
+def config(**fields: Any) -> Any:
+    """The plan of a model, `lib.config.Config`; chapters before it have no use for it."""
+    return importlib.import_module("lib.config").Config(**fields)

@@ -108,6 +108,7 @@ def judge_cells(
     extra: list[str],
     seed: int,
     *,
+    only: str | None = None,
     wall: bool = True,
     unsafe: bool = False,
 ) -> Verdict:
@@ -118,6 +119,7 @@ def judge_cells(
         cells: the source of each exercise's cell, without its `%%lib` line; a missing one earns nothing.
         extra: other `%%lib` cells of the submission, such as helpers.
         seed: of the hidden tests' inputs; the same seed gives the same verdict.
+        only: judge this exercise alone; all cells are loaded all the same.
         wall: False runs the cells in this process; only for code that is trusted.
         unsafe: run them in a process without a sandbox; only for one's own code.
 
@@ -126,7 +128,8 @@ def judge_cells(
     """
     torch.set_num_threads(1)  # submissions run side by side; each stays on its own core
     chapter = chapters.find(chapter_id)
-    return _Judgement(chapter, cells, extra, seed, wall, unsafe).verdict()
+    exercises = [exercise for exercise in chapter.exercises if only in (None, exercise.id)]
+    return _Judgement(chapter, cells, extra, seed, wall, unsafe).verdict(exercises)
 
 
 class _LostAtImport(Exception):
@@ -155,9 +158,9 @@ class _Judgement:
         self.patience = Patience()
         self.open = contextlib.ExitStack()
 
-    def verdict(self) -> Verdict:
+    def verdict(self, exercises: list[Exercise]) -> Verdict:
         with self.open:
-            return Verdict(self.chapter.id, tuple(self._exercise(exercise) for exercise in self.chapter.exercises))
+            return Verdict(self.chapter.id, tuple(map(self._exercise, exercises)))
 
     def _exercise(self, exercise: Exercise) -> ExerciseVerdict:
         tests = [test for test in self.tests if test.exercise == exercise.id]

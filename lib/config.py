@@ -1,0 +1,138 @@
+"""What a model is made of, said in one place. This module is given: no exercise.
+
+The defaults describe a small decoder in the style of GPT-2. `dataclasses.replace(config, n_layers=6)`
+makes a changed copy; `dataclasses.asdict(config)` is ready for a JSON file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal, get_args, get_type_hints
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A model's plan: `Config(d_model=384, n_layers=6, n_heads=6)`.
+
+    Every field is checked when the plan is made, so that a model is never built from an impossible one.
+
+    Raises:
+        ValueError: a field has a value that it cannot have, or two fields contradict each other;
+            the message names the fields, what they are and what they must be.
+    """
+
+    # Sizes
+
+    vocab_size: int = 256
+    """`V`: how many different ids there are. 256 for bytes."""
+
+    d_model: int = 128
+    """`D`: the width of a token's vector all the way through the model."""
+
+    n_layers: int = 4
+    """`L`: how many blocks are stacked."""
+
+    n_heads: int = 4
+    """`H`: query heads of each attention layer; `D` is split among them."""
+
+    d_ff: int | None = None
+    """`F`: the width inside the feed-forward network. `None` means `4 * D`."""
+
+    # Kinds of parts
+
+    feed_forward: Literal["mlp", "swiglu"] = "mlp"
+    """`mlp` is up, activation, down (GPT-2, BERT); `swiglu` is gated (Llama, Mistral, Qwen)."""
+
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
+    """Of the `mlp`: `gelu` is exact (BERT), `gelu_tanh` its approximation (GPT-2). `swiglu` has its own."""
+
+    positions: Literal["none", "sinusoidal", "learned"] = "learned"
+    """What is added to the embeddings: nothing, the fixed sines and cosines, or a learned table."""
+
+    max_len: int = 256
+    """The longest sequence: rows of the table of positions."""
+
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    """The norm of each sublayer, and of the last layer's output where `placement` is `pre`."""
+
+    norm_eps: float = 1e-5
+    """Stands inside the norm's square root. GPT-2 and Llama use 1e-5, BERT 1e-12."""
+
+    placement: Literal["pre", "post"] = "pre"
+    """The norm before each sublayer (GPT-2, Llama) or after each addition (the original, BERT)."""
+
+    bias: bool = True
+    """Whether attention's projections and the `mlp` have biases. `swiglu` has none."""
+
+    # The two ends, and who may look at whom
+
+    tied_embeddings: bool = True
+    """Whether the table of embeddings also scores the vocabulary at the end; else a layer `lm_head` does."""
+
+    causal: bool = True
+    """Whether a token sees only itself and those before it (decoder), or all (encoder)."""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), hints[field.name])
+        if self.d_model % self.n_heads:
+            raise ValueError(
+                "d_model must be a multiple of n_heads, so that all heads are of one width: "
+                f"{self.d_model} and {self.n_heads}"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(
+                f"positions='sinusoidal' needs an even d_model, for its pairs of sine and cosine: it is {self.d_model}"
+            )
+        if self.feed_forward == "swiglu" and self.activation != "gelu":
+            raise ValueError(
+                "feed_forward='swiglu' has an activation of its own, SiLU: "
+                f"leave activation as it is, not {self.activation!r}"
+            )
+
+    @property
+    def d_head(self) -> int:
+        """`d`: the width of one head."""
+        return self.d_model // self.n_heads
+
+    @property
+    def ff_width(self) -> int:
+        """`F` with its default worked out: `d_ff`, or `4 * D`."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+    @property
+    def activation_function(self) -> Callable[[Tensor], Tensor]:
+        """The function that `activation` names; `gelu` is the one you write in chapter 07."""
+        if self.activation == "gelu":
+            from lib.feed_forward import gelu
+
+            return gelu
+        return {"gelu_tanh": _gelu_tanh, "relu": torch.relu, "silu": F.silu}[self.activation]
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+def _check(name: str, value: object, hint: object) -> None:
+    """Refuse a value which the field's annotation does not allow, and sizes below one."""
+    choices = get_args(hint)
+    if choices and isinstance(choices[0], str):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    elif hint is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, not {value!r}")
+    elif hint is float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
+    elif not (value is None and type(None) in choices) and (
+        isinstance(value, bool) or not isinstance(value, int) or value < 1
+    ):
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
