@@ -29,7 +29,7 @@ test: $(INSTALLED) system ## Set up what the tests need and run everything
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 lint: $(INSTALLED) ## Check the code's style and types
 	$(BIN)/ruff check

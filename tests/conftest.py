@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -21,16 +23,21 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("TRITON_INTERPRET", "1")  # must be there before triton is imported anywhere
 
 
-# Files whose tests share nothing that takes long to make; the tests of all others stay on one worker.
+# Files whose tests share nothing that takes long to make; those of any other file go to one worker.
 SPREAD = ("test_chapters.py", "test_wall.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Which tests go to one worker together (`--dist loadgroup`)."""
-    for item in items:
-        if item.path.name not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+class Schedule(LoadScopeScheduling):
+    """What goes to a worker as one: a file, or a single test of the files above."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file.endswith(SPREAD) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedule:
+    """The schedule of `pytest -n`."""
+    return Schedule(config, log)
 
 
 @pytest.fixture(autouse=True)
