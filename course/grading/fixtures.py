@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -40,6 +42,18 @@ class _Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+class _Functions(TorchFunctionMode):
+    """Records the names of torch's Python functions that are called, composite ones whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
 def largest_tensor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Elements of the largest tensor that `function(*args, **kwargs)` makes on its way."""
     with _Largest() as record:
@@ -50,6 +64,13 @@ def largest_tensor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> i
 def operators(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
     """Names of the torch operators that `function(*args, **kwargs)` runs, in order, such as `_softmax`."""
     with _Operators() as record:
+        function(*args, **kwargs)
+    return record.names
+
+
+def functions(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+    """Names of the torch functions and methods that the call calls, such as `rms_norm`, which `operators` takes apart."""
+    with _Functions() as record:
         function(*args, **kwargs)
     return record.names
 
@@ -79,6 +100,19 @@ def grads(module: nn.Module) -> dict[str, Tensor | None]:
 def device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """Where the tensor that the call returns is, such as `cpu` or `meta`."""
     return str(function(*args, **kwargs).device)
+
+
+class Attend:
+    """An `attend` to hand to a layer: torch's own attention times `factor`; keeps the shapes it was called with."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.shapes: list[list[list[int]]] = []
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """`factor` times the attention of `(B, H, T, d)` queries."""
+        self.shapes.append([list(x.shape) for x in (q, k, v)])
+        return self.factor * functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def config(**fields: Any) -> Any:
