@@ -120,18 +120,22 @@ def packages() -> Iterator[Finding]:
 
 def device() -> Finding:
     """The device that models run on, tried with one multiplication."""
+    if str(paths.ROOT) not in sys.path:
+        sys.path.insert(0, str(paths.ROOT))
     import torch
 
-    threads = f"{torch.get_num_threads()} threads on {os.cpu_count()} cores"
-    kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    names = {"cuda": lambda: torch.cuda.get_device_name(0), "mps": platform.machine, "cpu": lambda: threads}
+    from lib import device as devices
+
     try:
-        x = torch.eye(3, device=kind)
-        works = bool(((x @ x) == x).all())
-        detail = f"{kind}: {names[kind]()}"
+        chosen = devices.pick_device()
+    except ValueError as error:
+        return Finding("device", False, str(error), f"take {devices.VARIABLE} out of the environment, or set it to cpu")
+    try:
+        x = torch.eye(3, device=chosen)
+        works, detail = bool(((x @ x) == x).all()), devices.describe(chosen)
     except RuntimeError as error:
-        works, detail = False, f"{kind} does not work: {str(error).splitlines()[0]}"
-    return Finding("device", works, detail, "update the graphics driver, or set CUDA_VISIBLE_DEVICES= to use the CPU")
+        works, detail = False, f"{chosen} does not work: {str(error).splitlines()[0]}"
+    return Finding("device", works, detail, f"update the graphics driver, or set {devices.VARIABLE}=cpu")
 
 
 def writable() -> Finding:

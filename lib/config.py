@@ -55,7 +55,7 @@ class Config:
     """What is added to the embeddings: nothing, the fixed sines and cosines, or a learned table."""
 
     max_len: int = 256
-    """The longest sequence: rows of the table of positions."""
+    """The longest sequence: rows of the table of positions. Without positions there is no such limit."""
 
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     """The norm of each sublayer, and of the last layer's output where `placement` is `pre`."""

@@ -76,7 +76,7 @@ class PretrainedEncoder:
             name: self.parameters[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
         }
         x = table["word"][ids] + table["position"][: len(ids)] + table["token_type"][0]
-        return self._norm(x, "embeddings.LayerNorm")
+        return self.norm(x, "embeddings.LayerNorm")
 
     def queries_keys_values(self, x: Tensor, layer: int, head: int) -> tuple[Tensor, Tensor, Tensor]:
         """One head's queries, keys and values, each `(T, d)`, of the vectors `x` that enter its layer."""
@@ -91,14 +91,15 @@ class PretrainedEncoder:
     def finish_layer(self, x: Tensor, attended: Tensor, layer: int) -> Tensor:
         """The rest of a layer, after its heads' outputs `(T, D)`; later chapters build its parts."""
         name = f"encoder.layer.{layer}."
-        x = self._norm(x + self._linear(attended, name + "attention.output.dense"), name + "attention.output.LayerNorm")
+        x = self.norm(x + self._linear(attended, name + "attention.output.dense"), name + "attention.output.LayerNorm")
         inner = F.gelu(self._linear(x, name + "intermediate.dense"))
-        return self._norm(x + self._linear(inner, name + "output.dense"), name + "output.LayerNorm")
+        return self.norm(x + self._linear(inner, name + "output.dense"), name + "output.LayerNorm")
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self.parameters[name + ".weight"], self.parameters[name + ".bias"])
 
-    def _norm(self, x: Tensor, name: str) -> Tensor:
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        """The norm whose parameters are `<name>.weight` and `<name>.bias`; chapter 05 puts its own here."""
         weight, bias = self.parameters[name + ".weight"], self.parameters[name + ".bias"]
         return F.layer_norm(x, (self.d_model,), weight, bias, self.eps)
 

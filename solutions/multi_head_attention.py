@@ -1,6 +1,7 @@
 """Multi-head attention: several heads look at once, each through projections of its own."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -92,8 +93,8 @@ class MultiHeadAttention(nn.Module):
             One vector for each token that asks, `(B, T, D)`.
         """
         context = x if context is None else context
-        attend = attention if attend is None else attend
+        blend: Callable[..., Any] = attention if attend is None else attend
         q = split_heads(self.q_proj(x), self.n_heads)  # (B, H, T, d)
         k = split_heads(self.k_proj(context), self.n_heads)  # (B, H, S, d)
         v = split_heads(self.v_proj(context), self.n_heads)  # (B, H, S, d)
-        return self.o_proj(merge_heads(attend(q, k, v, mask)))
+        return self.o_proj(merge_heads(blend(q, k, v, mask)))

@@ -69,7 +69,7 @@ def operators(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[s
 
 
 def functions(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
-    """Names of the torch functions and methods that the call calls, such as `rms_norm`, which `operators` takes apart."""
+    """Names of the torch functions and methods that run, composite ones such as `rms_norm` under their own."""
     with _Functions() as record:
         function(*args, **kwargs)
     return record.names
@@ -118,3 +118,17 @@ class Attend:
 def config(**fields: Any) -> Any:
     """The plan of a model, `lib.config.Config`; chapters before it have no use for it."""
     return importlib.import_module("lib.config").Config(**fields)
+
+
+class Times(nn.Module):
+    """A sublayer that multiplies by `factor`, and keeps the names of the keywords it was called with."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.seen: list[list[str]] = []
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """`factor * x`."""
+        self.seen.append(sorted(kwargs))
+        return self.factor * x

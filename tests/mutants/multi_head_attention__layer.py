@@ -2,23 +2,22 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from course.grading.specimens import edit, mutant
-
-from .attention import attention
 
 edit(
     "MultiHeadAttention",
     "o_proj forgotten",
-    old="self.o_proj(merge_heads(attend(q, k, v, mask)))",
-    new="merge_heads(attend(q, k, v, mask))",
+    old="self.o_proj(merge_heads(blend(q, k, v, mask)))",
+    new="merge_heads(blend(q, k, v, mask))",
     caught_by="o_proj mixes the merged heads",
 )
 edit(
     "MultiHeadAttention",
     "one head over the whole width",
-    old="self.o_proj(merge_heads(attend(q, k, v, mask)))",
-    new="self.o_proj(merge_heads(attend(*(merge_heads(y)[:, None] for y in (q, k, v)), mask)))",
+    old="self.o_proj(merge_heads(blend(q, k, v, mask)))",
+    new="self.o_proj(merge_heads(blend(*(merge_heads(y)[:, None] for y in (q, k, v)), mask)))",
     caught_by="each head has weights of its own",
 )
 edit(
@@ -52,46 +51,46 @@ edit(
 edit(
     "MultiHeadAttention",
     "the mask forgotten",
-    old="attend(q, k, v, mask)",
-    new="attend(q, k, v, None)",
+    old="blend(q, k, v, mask)",
+    new="blend(q, k, v, None)",
     caught_by="the mask is used, in self-attention and with a context",
 )
 edit(
     "MultiHeadAttention",
     "the mask the wrong way round, as torch.nn.MultiheadAttention takes it",
-    old="attend(q, k, v, mask)",
-    new="attend(q, k, v, None if mask is None else ~mask)",
+    old="blend(q, k, v, mask)",
+    new="blend(q, k, v, None if mask is None else ~mask)",
     caught_by="the mask is used, in self-attention and with a context",
 )
 edit(
     "MultiHeadAttention",
     "all heads under the first head's mask",
-    old="attend(q, k, v, mask)",
-    new="attend(q, k, v, mask[:, :1] if mask is not None and mask.ndim == 4 else mask)",
+    old="blend(q, k, v, mask)",
+    new="blend(q, k, v, mask[:, :1] if mask is not None and mask.ndim == 4 else mask)",
     caught_by="a mask may differ from head to head",
 )
 edit(
     "MultiHeadAttention",
     "causal even without a mask",
-    old="attend = attention if",
+    old="blend: Callable[..., Any] = attention if",
     new="if mask is None and context is x:\n"
     "            mask = x.new_ones(x.shape[1], x.shape[1]).bool().tril()\n"
-    "        attend = attention if",
+    "        blend: Callable[..., Any] = attention if",
     caught_by="without a mask every token sees every token",
 )
 edit(
     "MultiHeadAttention",
     "attend ignored",
-    old="attend = attention if attend is None else attend",
-    new="attend = attention",
+    old="blend: Callable[..., Any] = attention if attend is None else attend",
+    new="blend: Callable[..., Any] = attention",
     caught_by="a function handed in as attend is called once, with all heads at once",
 )
 edit(
     "MultiHeadAttention",
     "attend called head by head",
-    old="self.o_proj(merge_heads(attend(q, k, v, mask)))",
+    old="self.o_proj(merge_heads(blend(q, k, v, mask)))",
     new="self.o_proj(merge_heads(torch.cat(\n"
-    "            [attend(q[:, h : h + 1], k[:, h : h + 1], v[:, h : h + 1],\n"
+    "            [blend(q[:, h : h + 1], k[:, h : h + 1], v[:, h : h + 1],\n"
     "                    mask if mask is None or mask.ndim < 4 or mask.shape[1] == 1 else mask[:, h : h + 1])\n"
     "             for h in range(self.n_heads)], dim=1)))",
     caught_by="a function handed in as attend is called once, with all heads at once",
@@ -127,8 +126,8 @@ edit(
 edit(
     "MultiHeadAttention",
     "heads merged in the wrong order",
-    old="merge_heads(attend(q, k, v, mask))",
-    new="attend(q, k, v, mask).reshape(x.shape)",
+    old="merge_heads(blend(q, k, v, mask))",
+    new="blend(q, k, v, mask).reshape(x.shape)",
     caught_by="the output equals torch.nn.MultiheadAttention on the same weights",
 )
 edit(
@@ -162,5 +161,5 @@ class MultiHeadAttention(nn.Module):
         total = torch.zeros_like(x)
         for head in self.heads:
             q, k, v = head(x).chunk(3, dim=-1)
-            total = total + attention(q, k, v, mask)
+            total = total + F.scaled_dot_product_attention(q, k, v, mask)
         return total
