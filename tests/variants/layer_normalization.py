@@ -54,7 +54,7 @@ class LayerNorm(nn.Module):
         self.epsilon = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-1:] != self.weight.shape:
+        if x.shape[-1] != self.weight.numel():
             raise ValueError(f"x has shape {tuple(x.shape)}, the norm has width {self.weight.numel()}")
         y = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         mean = y.mean(-1).unsqueeze(-1)
@@ -88,8 +88,8 @@ class RMSNorm(nn.Module):
         self.variance_epsilon = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-1] != self.weight.shape[0]:
-            raise ValueError(f"width {x.shape[-1]} where {self.weight.shape[0]} was expected")
+        if x.shape[-1] != self.weight.numel():
+            raise ValueError(f"width {x.shape[-1]} where {self.weight.numel()} was expected")
         y = x.float() if x.dtype != torch.float64 else x
         y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
         return y.to(x.dtype) * self.weight.to(x.dtype)
