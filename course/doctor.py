@@ -120,8 +120,7 @@ def packages() -> Iterator[Finding]:
 
 def device() -> Finding:
     """The device that models run on, tried with one multiplication."""
-    if str(paths.ROOT) not in sys.path:
-        sys.path.insert(0, str(paths.ROOT))
+    paths.make_lib_importable()
     import torch
 
     from lib import device as devices

@@ -7,6 +7,7 @@ Both hold `lib/` and `course/` side by side. A repository also holds `chapters/*
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,12 @@ REFERENCE_MODE = "COURSE_REFERENCE"
 def is_workspace() -> bool:
     """True in a student's workspace, False in the repository."""
     return not CHAPTERS.is_dir()
+
+
+def make_lib_importable() -> None:
+    """Let `import lib` mean the package in this folder, wherever the process was started."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
 
 
 def in_reference_mode() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,7 @@ class ChapterStatus:
 
 def whose(name: str) -> str:
     """Whose module `import lib.<name>` gives: the student's own, the reference, or none."""
-    if str(paths.ROOT) not in sys.path:
-        sys.path.insert(0, str(paths.ROOT))
+    paths.make_lib_importable()
     try:
         spec = importlib.util.find_spec(f"lib.{name}")
     except ImportError:

@@ -22,7 +22,7 @@ if _solutions.is_dir():
 class _NotWritten(_MetaPathFinder):
     """The last finder: turns the import of an unwritten module into advice."""
 
-    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def] # as importlib names it
         package, _, name = fullname.partition(".")
         if package != __name__ or "." in name:
             return None

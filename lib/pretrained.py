@@ -91,11 +91,17 @@ class PretrainedEncoder:
     def finish_layer(self, x: Tensor, attended: Tensor, layer: int) -> Tensor:
         """The rest of a layer, after its heads' outputs `(T, D)`; later chapters build its parts."""
         name = f"encoder.layer.{layer}."
-        x = self.norm(x + self._linear(attended, name + "attention.output.dense"), name + "attention.output.LayerNorm")
-        inner = F.gelu(self._linear(x, name + "intermediate.dense"))
-        return self.norm(x + self._linear(inner, name + "output.dense"), name + "output.LayerNorm")
+        x = self.after_attention(x, attended, layer)
+        inner = F.gelu(self.linear(x, name + "intermediate.dense"))
+        return self.norm(x + self.linear(inner, name + "output.dense"), name + "output.LayerNorm")
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
+    def after_attention(self, x: Tensor, attended: Tensor, layer: int) -> Tensor:
+        """The vectors half-way through a layer: its heads' outputs `(T, D)` mixed, added to `x` and normed."""
+        name = f"encoder.layer.{layer}.attention.output."
+        return self.norm(x + self.linear(attended, name + "dense"), name + "LayerNorm")
+
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        """The linear map whose parameters are `<name>.weight` and `<name>.bias`."""
         return F.linear(x, self.parameters[name + ".weight"], self.parameters[name + ".bias"])
 
     def norm(self, x: Tensor, name: str) -> Tensor:

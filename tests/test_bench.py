@@ -35,7 +35,7 @@ def test_submissions_take_the_chapters_in_turn() -> None:
 def test_report_gives_ratio_medians_and_memory() -> None:
     ours = [bench.Run(6.0, 700 * 2**20, 8), bench.Run(8.0, 800 * 2**20, 8), bench.Run(6.0, 600 * 2**20, 8)]
     stock = [bench.Run(48.0, 300 * 2**20, 8), bench.Run(40.0, 300 * 2**20, 8), bench.Run(60.0, 310 * 2**20, 8)]
-    console = Console(record=True, width=200, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    console = Console(record=True, width=200, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open as long as the console)
     bench.report(console, {bench.OURS: ours, bench.STOCK: stock}, bench.make_submissions(["01"], 1))
     said = console.export_text()
     assert "80.0" in said and "10.0" in said  # the medians of 80, 60, 80 and of 10, 12, 8

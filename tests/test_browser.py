@@ -15,6 +15,8 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Response, 
 from course import paths
 from course.book import build, serve
 
+pytestmark = pytest.mark.timeout(1800)  # the first of them waits until all the book's pages have run
+
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 

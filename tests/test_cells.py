@@ -46,7 +46,7 @@ def test_a_cell_lands_in_the_file_and_in_the_notebook(lib: Path, capsys: pytest.
     assert text.endswith("import math\n\n\n# why it is so\nLIMIT = math.pi\n\n\ndef softmax(x):\n    return LIMIT\n")
     function = notebook["softmax"]
     assert function.__module__ == "lib.softmax"
-    assert notebook["math"].__name__ == "math"  # type: ignore[attr-defined]
+    assert notebook["math"].__name__ == "math"  # type: ignore[attr-defined] # an `object` to mypy
     assert capsys.readouterr().out == "lib/softmax.py: LIMIT, softmax saved\n"
 
 

@@ -145,7 +145,7 @@ def torch_layer(config: Config) -> nn.TransformerEncoderLayer:
         setattr(layer, name, torch_norm(config))
     if config.feed_forward == "swiglu":
         layer.activation = nn.Identity()
-        layer.linear1 = Gate(config.d_model, config.ff_width)  # type: ignore[assignment]
+        layer.linear1 = Gate(config.d_model, config.ff_width)  # type: ignore[assignment] # no nn.Linear
         layer.linear2 = nn.Linear(config.ff_width, config.d_model, bias=False)
     return layer
 
@@ -226,7 +226,7 @@ def test_multi_head_attention_equals_torchs(size: dict[str, int], bias: bool, ma
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_block_equals_torchs_encoder_layer(size: dict[str, int], placement: str, norm: str, masked: bool) -> None:
-    config = Config(**size, placement=placement, norm=norm)  # type: ignore[arg-type]
+    config = Config(**size, placement=placement, norm=norm)  # type: ignore[arg-type] # fields by name
     ours, theirs = TransformerBlock(config), torch_layer(config)
     x = torch.randn(2, 9, config.d_model)
     mask = torch.ones(9, 9, dtype=torch.bool).tril() if masked else None
@@ -257,7 +257,7 @@ def test_a_block_equals_torchs_encoder_layer(size: dict[str, int], placement: st
 def test_a_model_equals_one_of_torchs_layers(
     kind: type[nn.Module], size: dict[str, int], fields: dict[str, object]
 ) -> None:
-    config = Config(**size, **fields)  # type: ignore[arg-type]
+    config = Config(**size, **fields)  # type: ignore[arg-type] # fields by name
     ours, theirs = kind(config), TorchModel(config)
     ids = torch.randint(config.vocab_size, (3, config.max_len))
     compare(ours, theirs, partial(model_to_torch, n_layers=config.n_layers), lambda: ours(ids), lambda: theirs(ids))
@@ -292,7 +292,7 @@ def model_to_gpt2(ours: Named, n_layers: int) -> dict[str, Tensor]:
 @models
 @sizes
 def test_a_model_equals_gpt2_of_transformers(kind: type[nn.Module], size: dict[str, int]) -> None:
-    config = Config(**size, activation="gelu_tanh")  # type: ignore[arg-type]
+    config = Config(**size, activation="gelu_tanh")  # type: ignore[arg-type] # fields by name
     theirs = GPT2LMHeadModel(
         GPT2Config(
             vocab_size=config.vocab_size,
@@ -308,7 +308,7 @@ def test_a_model_equals_gpt2_of_transformers(kind: type[nn.Module], size: dict[s
             attn_pdrop=0.0,
             bos_token_id=None,
             eos_token_id=None,
-            attn_implementation="eager",  # type: ignore[call-arg]
+            attn_implementation="eager",  # type: ignore[call-arg] # of its base class
         )
     )
     ours = kind(config)

@@ -139,7 +139,7 @@ def test_an_error_of_torchs_own_passes_unchanged() -> None:
         raise NotImplementedError("Could not run 'aten::sort' with arguments from the 'MPS' backend")
     assert not isinstance(caught.value, pieces.MissingPiece)
     with pytest.raises(ModuleNotFoundError, match="no_such_library"), pieces.naming_the_chapter("this test"):
-        import no_such_library  # type: ignore[import-not-found]  # noqa: F401
+        import no_such_library  # type: ignore[import-not-found]  # noqa: F401 (its absence is the test)
 
 
 def test_in_the_repository_the_chapters_source_is_named() -> None:

@@ -62,7 +62,8 @@ def prepare(app: Sphinx, config: Config) -> None:
     """Before the environment is loaded: lock, reference mode, cache by digest, local scripts."""
     build_folder = Path(app.outdir).parent
     build_folder.mkdir(parents=True, exist_ok=True)
-    app.course_lock = _lock(build_folder)  # type: ignore[attr-defined]
+    # Kept on the application, which both ends of a build are given.
+    app.course_lock = _lock(build_folder)  # type: ignore[attr-defined] # ours, not Sphinx's
     root = Path(app.srcdir)
     _set_kernel_environment(root)
 
@@ -138,4 +139,4 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
         (Path(app.outdir).parent / UNFINISHED).unlink(missing_ok=True)
     else:
         failures.explain(app, exception)
-    app.course_lock.release()  # type: ignore[attr-defined]
+    app.course_lock.release()  # type: ignore[attr-defined] # set by `prepare`

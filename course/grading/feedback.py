@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import bleach  # type: ignore[import-untyped]
+import bleach  # type: ignore[import-untyped] # it has no annotations
 import nbformat
 from jinja2 import DictLoader
 from nbconvert.exporters import HTMLExporter

@@ -141,7 +141,7 @@ class Intake(NotebookExporter):
         path = Path(filename)
         resources["metadata"] = {"name": path.stem, "path": str(path.parent)}
         chapter_id, student = resources["nbgrader"]["assignment"], resources["nbgrader"]["student"]
-        root = Path(self.parent.coursedir.root)  # type: ignore[union-attr]  # nbgrader's Autograde
+        root = Path(self.parent.coursedir.root)  # type: ignore[union-attr] # always nbgrader's Autograde here
         notebook = read_submission(path, chapter_id, root)
         if REFUSED in notebook.metadata:
             self.log.warning("%s, %s: refused: %s", student, chapter_id, notebook.metadata[REFUSED])

@@ -149,7 +149,7 @@ class _Converter:
             prose += lines[position:start]
             finish_prose()
             for block in new:
-                indent = re.match(r"[ \t]*", lines[start]).group()  # type: ignore[union-attr]
+                indent = re.match(r"[ \t]*", lines[start]).group()  # type: ignore[union-attr] # matches even nothing
                 result.append("\n".join(indent + line if line else line for line in block.split("\n")))
                 if block and lines[end : end + 1] and lines[end].strip():
                     result.append("")  # a new block needs a line between
@@ -179,7 +179,7 @@ class _Converter:
         if token.type in ("fence", "code_block", "math_block"):
             # Kept to the letter, without the indentation that a list gave it (added again later).
             start, end = token.map
-            indent = re.match(r"[ \t]*", lines[start]).group()  # type: ignore[union-attr]
+            indent = re.match(r"[ \t]*", lines[start]).group()  # type: ignore[union-attr] # matches even nothing
             if token.type == "code_block":
                 end = max(n for n in range(start, end) if lines[n].strip()) + 1
                 token.map = [start, end]
