@@ -20,7 +20,7 @@ from course.modules import CellError
 
 def register(shell: Any) -> None:
     """Give an IPython shell the `%%lib` magic, and make `import lib` mean this folder's."""
-    paths.make_lib_importable()
+    paths.make_importable()
 
     def lib(line: str, cell: str) -> None:
         run(shell.user_ns, line.strip(), "\n" + cell)  # so that line numbers are those of the whole cell

@@ -120,7 +120,7 @@ def packages() -> Iterator[Finding]:
 
 def device() -> Finding:
     """The device that models run on, tried with one multiplication."""
-    paths.make_lib_importable()
+    paths.make_importable()
     import torch
 
     from lib import device as devices

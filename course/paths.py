@@ -27,8 +27,8 @@ def is_workspace() -> bool:
     return not CHAPTERS.is_dir()
 
 
-def make_lib_importable() -> None:
-    """Let `import lib` mean the package in this folder, wherever the process was started."""
+def make_importable() -> None:
+    """Let `import lib`, and in the repository `import tests`, mean those here, wherever Python was started."""
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
 

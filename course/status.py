@@ -47,7 +47,7 @@ class ChapterStatus:
 
 def whose(name: str) -> str:
     """Whose module `import lib.<name>` gives: the student's own, the reference, or none."""
-    paths.make_lib_importable()
+    paths.make_importable()
     try:
         spec = importlib.util.find_spec(f"lib.{name}")
     except ImportError:

@@ -6,6 +6,7 @@ makes a changed copy; `dataclasses.asdict(config)` is ready for a JSON file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_type_hints
@@ -13,6 +14,9 @@ from typing import Literal, get_args, get_type_hints
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+RANGES = {"norm_eps": (0.0, 1.0), "rope_base": (1.0, math.inf)}
+"""Between which bounds the plan's real numbers lie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +44,22 @@ class Config:
     n_heads: int = 4
     """`H`: query heads of each attention layer; `D` is split among them."""
 
+    n_kv_heads: int | None = None
+    """`K`: key/value heads of each attention layer. `None` means `H`, or 1 where `mixer` is `mqa`."""
+
+    head_dim: int | None = None
+    """`d`: the width of one head. `None` means `D / H`; only `gqa` can have another (Qwen3)."""
+
     d_ff: int | None = None
     """`F`: the width inside the feed-forward network. `None` means `4 * D`."""
 
     # Kinds of parts
+
+    mixer: Literal["mha", "mqa", "gqa"] = "mha"
+    """What lets tokens exchange: multi-head, multi-query or grouped-query attention."""
+
+    qk_norm: bool = False
+    """Whether each head's queries and keys are normed, by `norm`, before they are compared (Qwen3)."""
 
     feed_forward: Literal["mlp", "swiglu"] = "mlp"
     """`mlp` is up, activation, down (GPT-2, BERT); `swiglu` is gated (Llama, Mistral, Qwen)."""
@@ -51,11 +67,14 @@ class Config:
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     """Of the `mlp`: `gelu` is exact (BERT), `gelu_tanh` its approximation (GPT-2). `swiglu` has its own."""
 
-    positions: Literal["none", "sinusoidal", "learned"] = "learned"
-    """What is added to the embeddings: nothing, the fixed sines and cosines, or a learned table."""
+    positions: Literal["none", "sinusoidal", "learned", "rope"] = "learned"
+    """Added to the embeddings: the fixed sines and cosines, or a learned table; `rope` turns queries and keys."""
+
+    rope_base: float = 10000.0
+    """Of `rope`: the first pair of columns turns by 1 radian a position, the last by about `1 / rope_base`."""
 
     max_len: int = 256
-    """The longest sequence: rows of the table of positions. Without positions there is no such limit."""
+    """The longest sequence: rows of the table of positions. `none` and `rope` have no such limit."""
 
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     """The norm of each sublayer, and of the last layer's output where `placement` is `pre`."""
@@ -81,25 +100,49 @@ class Config:
         hints = get_type_hints(type(self))
         for field in fields(self):
             _check(field.name, getattr(self, field.name), hints[field.name])
-        if self.d_model % self.n_heads:
-            raise ValueError(
-                "d_model must be a multiple of n_heads, so that all heads are of one width: "
-                f"{self.d_model} and {self.n_heads}"
-            )
+        self._check_heads()
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"positions='sinusoidal' needs an even d_model, for its pairs of sine and cosine: it is {self.d_model}"
             )
+        if self.positions == "rope" and self.d_head % 2:
+            raise ValueError(f"positions='rope' needs heads of even width, for its pairs of columns: {self.d_head}")
         if self.feed_forward == "swiglu" and self.activation != "gelu":
             raise ValueError(
                 "feed_forward='swiglu' has an activation of its own, SiLU: "
                 f"leave activation as it is, not {self.activation!r}"
             )
 
+    def _check_heads(self) -> None:
+        if self.head_dim is None and self.d_model % self.n_heads:
+            raise ValueError(
+                "d_model must be a multiple of n_heads, so that all heads are of one width: "
+                f"{self.d_model} and {self.n_heads}"
+            )
+        if self.head_dim is not None and self.mixer != "gqa":
+            raise ValueError(f"mixer={self.mixer!r} splits d_model among its heads: leave head_dim to mixer='gqa'")
+        if self.mixer == "gqa":
+            if self.n_kv_heads is None or self.n_heads % self.n_kv_heads:
+                raise ValueError(
+                    "mixer='gqa' needs n_kv_heads, of which n_heads is a multiple: "
+                    f"{self.n_kv_heads} and {self.n_heads}"
+                )
+        elif self.n_kv_heads not in (None, self.kv_heads):
+            raise ValueError(
+                f"mixer={self.mixer!r} has {self.kv_heads} key/value heads: leave n_kv_heads, not {self.n_kv_heads}"
+            )
+
     @property
     def d_head(self) -> int:
-        """`d`: the width of one head."""
-        return self.d_model // self.n_heads
+        """`d`: the width of one head, `head_dim` with its default worked out."""
+        return self.d_model // self.n_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def kv_heads(self) -> int:
+        """`K`: the number of key/value heads, `n_kv_heads` with its default worked out."""
+        if self.mixer == "gqa" and self.n_kv_heads is not None:
+            return self.n_kv_heads
+        return 1 if self.mixer == "mqa" else self.n_heads
 
     @property
     def ff_width(self) -> int:
@@ -116,6 +159,10 @@ class Config:
         return {"gelu_tanh": _gelu_tanh, "relu": torch.relu, "silu": F.silu}[self.activation]
 
 
+def _between(low: float, high: float) -> str:
+    return f"above {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+
+
 def _gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
@@ -130,8 +177,9 @@ def _check(name: str, value: object, hint: object) -> None:
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, not {value!r}")
     elif hint is float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-            raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
+        low, high = RANGES[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low < value < high:
+            raise ValueError(f"{name} must be a number {_between(low, high)}, not {value!r}")
     elif not (value is None and type(None) in choices) and (
         isinstance(value, bool) or not isinstance(value, int) or value < 1
     ):

@@ -11,6 +11,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,9 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from lib import pieces
+from lib.attend import Attend
 from lib.config import Config
 
 __all__ = ["Config", "LanguageModel", "ParameterCount"]
+
+NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 
 INIT_STD = 0.02
 INTO_THE_STREAM = ("o_proj.weight", "down_proj.weight")
@@ -65,18 +69,45 @@ class LanguageModel(nn.Module):
 
     def __init__(self, config: Config) -> None:
         with pieces.naming_the_chapter("LanguageModel"):
-            super().__init__(config)
-        self.config = config
+            super().__init__(config if config.mixer == "mha" else _around(config))
+            self.config = config
+            if config.mixer != "mha":
+                self.blocks = nn.ModuleList(_block(config) for _ in range(config.n_layers))
+            if config.qk_norm:
+                self._add_norms()
         self.initialise()
+
+    def _add_norms(self) -> None:
+        name = NORMS[self.config.norm]
+        norm = pieces.take("layer_normalization", name, "Config(qk_norm=True)")
+        block: Any
+        for block in self.blocks:
+            for part in ("q_norm", "k_norm"):
+                block.attention.sublayer.add_module(part, norm(self.config.d_head, eps=self.config.norm_eps))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For copy.deepcopy and pickle: made anew from the class as it is written, then filled.
         return _empty, (type(self).__mro__[1], self.config), self.__dict__
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Scores of the next token at every position, `(B, T) -> (B, T, V)`, by your `Transformer`."""
+    def forward(self, ids: Tensor, cache: Any = None) -> Tensor:
+        """Scores of the next token at every position, `(B, T) -> (B, T, V)`, by your `Transformer`.
+
+        Args:
+            ids: token ids, `(B, T)`; with a cache, the tokens that follow those it holds.
+            cache: your `KVCache` of chapter 11: what it holds is not read again, and the new tokens'
+                keys and values join it.
+
+        Raises:
+            ValueError: a cache was handed to a model that is not causal.
+        """
+        if cache is not None and not self.config.causal:
+            raise ValueError("a cache needs a causal model: here every token sees later ones too")
         with pieces.naming_the_chapter("LanguageModel"):
-            return super().forward(ids)
+            if cache is None and self.config.positions != "rope" and not self.config.qk_norm:
+                return super().forward(ids)  # as chapter 08 left it
+            start = 0 if cache is None else cache.length
+            attend = Attend(self.config, self.blocks, start, ids.shape[1], cache, ids.device)
+            return super().forward(ids, offset=start, attend=attend)
 
     @torch.no_grad()
     def initialise(self) -> None:
@@ -114,14 +145,21 @@ class LanguageModel(nn.Module):
 
     def _described(self) -> Iterator[tuple[str, str]]:
         config, count = self.config, self.count_parameters()
-        positions = {"none": "none", "sinusoidal": "sinusoidal", "learned": f"learned, up to {config.max_len:,}"}
+        positions = {
+            "none": "none",
+            "sinusoidal": f"sinusoidal, up to {config.max_len:,}",
+            "learned": f"learned, up to {config.max_len:,}",
+            "rope": f"rotary, base {config.rope_base:,.0f}",
+        }
         output = "the table of embeddings" if config.tied_embeddings else "a layer of its own, lm_head"
         inner = config.activation if config.feed_forward == "mlp" else "gated"
         yield "parameters", f"{count.total:,} ({count.without_embeddings:,} without embeddings)"
         yield "tokens", f"{config.vocab_size:,} ids to vectors of {config.d_model:,}; scored by {output}"
         yield "positions", positions[config.positions]
         yield "norm", f"{config.norm}, {config.placement}-norm"
-        yield "attention", f"{config.n_heads} heads of {config.d_head}, {'causal' if config.causal else 'both ways'}"
+        shared = "" if config.kv_heads == config.n_heads else f" over {config.kv_heads} of keys and values"
+        sees = "causal" if config.causal else "both ways"
+        yield "attention", f"{config.n_heads} heads of {config.d_head}{shared}, {sees}"
         yield "", self._parts("attention")
         yield "", _origin(pieces.take("attention", "attention", "LanguageModel"))
         yield "feed-forward", f"{config.d_model:,} to {config.ff_width:,} and back, {inner}"
@@ -131,6 +169,26 @@ class LanguageModel(nn.Module):
         """What stands at one place of the layers, and where its code is."""
         kinds = Counter(_origin(type(getattr(block, place).sublayer)) for block in self.blocks)
         return "; ".join(kind if len(kinds) == 1 else f"{number} x {kind}" for kind, number in kinds.items())
+
+
+def _around(config: Config) -> Config:
+    """The plan for a `Transformer` whose layers the model makes itself: everything around them, one plain layer."""
+    positions = "none" if config.positions == "rope" else config.positions
+    return replace(
+        config, n_layers=1, mixer="mha", n_heads=1, n_kv_heads=None, head_dim=None, qk_norm=False, positions=positions
+    )
+
+
+def _block(config: Config) -> nn.Module:
+    """One layer of your `TransformerBlock`, around the attention that the plan asks for."""
+    if config.mixer == "mqa":
+        kind = pieces.take("multi_query_attention", "MultiQueryAttention", "Config(mixer='mqa')")
+        attention = kind(config.d_model, config.n_heads, bias=config.bias)
+    else:
+        kind = pieces.take("grouped_query_attention", "GroupedQueryAttention", "Config(mixer='gqa')")
+        attention = kind(config.d_model, config.n_heads, config.kv_heads, bias=config.bias, head_dim=config.head_dim)
+    block: nn.Module = pieces.take("transformer", "TransformerBlock", "LanguageModel")(config, attention=attention)
+    return block
 
 
 def _empty(kind: type[LanguageModel], config: Config) -> LanguageModel:
@@ -159,11 +217,20 @@ def _needed(config: Config) -> Iterator[tuple[str, str, str]]:
     if config.causal:
         yield "attention", "causal_mask", field("causal")
     yield "multi_head_attention", "MultiHeadAttention", model
+    if config.mixer == "mqa":
+        yield "multi_query_attention", "MultiQueryAttention", field("mixer")
+    if config.mixer == "gqa":
+        yield "grouped_query_attention", "GroupedQueryAttention", field("mixer")
+    if config.kv_heads < config.n_heads:
+        yield "grouped_query_attention", "repeat_kv", field("mixer")
     if config.positions == "sinusoidal":
         yield "positional_encoding", "sinusoidal_encoding", field("positions")
     if config.positions == "learned":
         yield "positional_encoding", "LearnedPositionalEncoding", field("positions")
-    yield "layer_normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[config.norm], field("norm")
+    if config.positions == "rope":
+        for name in ("rope_frequencies", "rope_cos_sin", "apply_rope"):
+            yield "rotary_embedding", name, field("positions")
+    yield "layer_normalization", NORMS[config.norm], field("norm")
     yield "residual_connection", "Residual", model
     if config.feed_forward == "mlp":
         if config.activation == "gelu":

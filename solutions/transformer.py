@@ -77,7 +77,8 @@ class Transformer(nn.Module):
     Its parts: `embedding`, a `TokenEmbedding`; `positions`, where they are learned; `blocks`, an
     `nn.ModuleList`; `norm`, of the last block's output, where the placement is `pre` (a post-norm
     block ends in a norm already); `lm_head`, a linear layer without bias, only where the embeddings
-    are not tied. A fixed table of positions is no parameter and is not in the state dict.
+    are not tied. A fixed table of positions is no parameter and is not in the state dict. Positions
+    that are neither `learned` nor `sinusoidal` are not added: later chapters bring others.
 
     Args:
         config: the plan; kept as `config`.
@@ -102,30 +103,35 @@ class Transformer(nn.Module):
         if not config.tied_embeddings:
             self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, offset: int = 0, **cache: Any) -> Tensor:
         """Score every id of the vocabulary at every position.
 
         Args:
             ids: token ids, `(B, T)`.
+            offset: position of the first token; with a cache, the number of tokens before it.
+            cache: handed to every block, such as `attend=`; later chapters pass their cache here.
 
         Returns:
             The scores (logits), `(B, T, V)`. Where the plan says causal, those of a position depend
             on it and the ones before it only.
 
         Raises:
-            ValueError: there are positions to add and `T` is more than `max_len`; the message names both.
+            ValueError: there are positions to add and `offset + T` is more than `max_len`; the
+                message names `T` and `max_len`.
         """
         T, config = ids.shape[1], self.config
-        if config.positions != "none" and config.max_len < T:
-            raise ValueError(f"the sequence is longer than the table of positions: T is {T}, max_len {config.max_len}")
+        if config.positions in ("learned", "sinusoidal") and offset + T > config.max_len:
+            raise ValueError(
+                f"there are more positions than the table has: offset {offset}, T {T}, max_len {config.max_len}"
+            )
         x = self.embedding(ids)  # (B, T, D)
         if config.positions == "learned":
-            x = self.positions(x)
+            x = self.positions(x, offset=offset)
         elif config.positions == "sinusoidal":
-            x = x + self.table[:T]
+            x = x + self.table[offset : offset + T]
         mask = causal_mask(T, device=ids.device) if config.causal else None
         for block in self.blocks:
-            x = block(x, mask=mask)
+            x = block(x, mask=mask, **cache)
         x = self.norm(x)
         return self.embedding.unembed(x) if config.tied_embeddings else self.lm_head(x)
 

@@ -32,6 +32,7 @@ PLANS = [
     replace(SMALL, placement="post", norm="rmsnorm", positions="sinusoidal", causal=False),
     replace(SMALL, feed_forward="swiglu", bias=False, tied_embeddings=False, positions="none"),
 ]
+QWEN = replace(PLANS[2], mixer="gqa", n_kv_heads=2, head_dim=10, qk_norm=True, positions="rope", norm="rmsnorm")
 HINTS = get_type_hints(Config)
 CHOICES = {name: list(get_args(hint)) for name, hint in HINTS.items() if isinstance((*get_args(hint), 0)[0], str)}
 plans = pytest.mark.parametrize("config", PLANS, ids=["GPT", "post-norm", "gated"])
@@ -70,7 +71,7 @@ def test_importing_the_module_imports_no_chapter() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=paths.ROOT, capture_output=True, encoding="utf-8")
     assert done.stderr == ""
-    assert done.stdout.strip() == "['lib.config', 'lib.device', 'lib.model', 'lib.pieces']"
+    assert done.stdout.strip() == "['lib.attend', 'lib.config', 'lib.device', 'lib.model', 'lib.pieces']"
 
 
 def test_a_new_model_is_of_the_transformer_as_it_is_now() -> None:
@@ -136,27 +137,43 @@ def test_each_layers_attention_can_be_computed_by_another_function(config: Confi
 # Every field counts
 
 
-def alternatives(name: str) -> list[Any]:
-    """The field's value in `SMALL` and others that it may have."""
-    now, hint = getattr(SMALL, name), HINTS[name]
+ONLY_OF = {
+    "activation": ("feed_forward", "mlp"),
+    "max_len": ("positions", "learned"),
+    "n_kv_heads": ("mixer", "gqa"),
+    "head_dim": ("mixer", "gqa"),
+    "rope_base": ("positions", "rope"),
+}
+"""Fields that belong to one value of another field: elsewhere they are refused, or nothing hangs on them."""
+
+
+def alternatives(name: str, config: Config) -> list[dict[str, Any]]:
+    """The field's value in a plan and others that it may have, with what must go with them."""
+    now, hint = getattr(config, name), HINTS[name]
+    if name == "mixer":
+        return [{"mixer": kind, "n_kv_heads": 2 if kind == "gqa" else None, "head_dim": None} for kind in CHOICES[name]]
     if hint is bool:
-        return [True, False]
+        return [{name: True}, {name: False}]
     if name in CHOICES:
-        return CHOICES[name]
-    return [now, 1e-2] if hint is float else [now, 36 if now is None else 2 * now]
+        return [{name: choice} for choice in CHOICES[name]]
+    other = {"norm_eps": 1e-2, "rope_base": 50.0}.get(name, 36 if now is None else 2 * now)
+    return [{name: now}, {name: other}]
 
 
-@plans
-@pytest.mark.parametrize("name", [field.name for field in fields(Config)])
+fields_of_plans = [
+    pytest.param(field.name, config, id=f"{field.name}-{label}")
+    for label, config in zip(["GPT", "post-norm", "gated", "Qwen"], [*PLANS, QWEN], strict=True)
+    for field in fields(Config)
+    if field.name not in ONLY_OF or getattr(config, ONLY_OF[field.name][0]) == ONLY_OF[field.name][1]
+]
+
+
+@pytest.mark.parametrize(("name", "config"), fields_of_plans)
 def test_every_value_of_every_field_makes_another_model(name: str, config: Config) -> None:
-    if name == "activation" and config.feed_forward == "swiglu":
-        pytest.skip("the gated network has an activation of its own: any other is refused, see below")
-    if name == "max_len" and config.positions != "learned":
-        pytest.skip("no parameter hangs on it: the next test says what it does")
-    values = alternatives(name)
+    values = alternatives(name, config)
     assert len(values) > 1
     for one, other in itertools.combinations(values, 2):
-        models = [weights.draw(LanguageModel(replace(config, **{name: value}))).double() for value in (one, other)]
+        models = [weights.draw(LanguageModel(replace(config, **changes))).double() for changes in (one, other)]
         shapes = [{key: x.shape for key, x in model.state_dict().items()} for model in models]
         if shapes[0] == shapes[1]:
             ids = ids_for(SMALL)
@@ -168,7 +185,7 @@ def test_every_value_of_every_field_makes_another_model(name: str, config: Confi
 def test_max_len_is_the_longest_sequence_that_has_positions(positions: Any) -> None:
     model = LanguageModel(replace(SMALL, positions=positions))
     assert model(ids_for(SMALL, T=10)).shape == (3, 10, 13)
-    if positions == "none":
+    if positions in ("none", "rope"):
         assert model(ids_for(SMALL, T=11)).shape == (3, 11, 13)
     else:
         with pytest.raises(ValueError, match="11"):
@@ -183,7 +200,10 @@ any_plan = st.fixed_dictionaries(
         "n_heads": st.integers(1, 4),
         "d_ff": st.none() | st.integers(1, 9),
         "max_len": st.integers(1, 9),
+        "n_kv_heads": st.none() | st.integers(1, 4),
+        "head_dim": st.none() | st.integers(1, 5),
         "norm_eps": st.sampled_from([1e-12, 1e-5, 0.1]),
+        "rope_base": st.sampled_from([2.0, 1e4, 1e6]),
         **{name: st.sampled_from(choices) for name, choices in CHOICES.items()},
         **{name: st.booleans() for name, hint in HINTS.items() if hint is bool},
     }
@@ -193,8 +213,17 @@ any_plan = st.fixed_dictionaries(
 def contradictions(plan: dict[str, Any]) -> list[tuple[str, ...]]:
     """The fields that contradict each other."""
     found: list[tuple[str, ...]] = []
-    if plan["d_model"] % plan["n_heads"]:
+    heads, groups, width = plan["n_heads"], plan["n_kv_heads"], plan["head_dim"]
+    if width is None and plan["d_model"] % heads:
         found.append(("d_model", "n_heads"))
+    if width is not None and plan["mixer"] != "gqa":
+        found.append(("mixer", "head_dim"))
+    if plan["mixer"] == "gqa" and (groups is None or heads % groups):
+        found.append(("n_kv_heads", "n_heads"))
+    if plan["mixer"] != "gqa" and groups not in (None, 1 if plan["mixer"] == "mqa" else heads):
+        found.append(("mixer", "n_kv_heads"))
+    if plan["positions"] == "rope" and (plan["d_model"] // heads if width is None else width) % 2:
+        found.append(("positions", "width"))
     if plan["positions"] == "sinusoidal" and plan["d_model"] % 2:
         found.append(("positions", "d_model"))
     if plan["feed_forward"] == "swiglu" and plan["activation"] != "gelu":
@@ -237,7 +266,7 @@ def test_a_value_that_a_field_cannot_have_is_refused_by_name(data: st.DataObject
     elif hint is float:
         value = data.draw(st.sampled_from([0, 1, -0.5, math.nan, math.inf, True, "x", None]))
     else:
-        value = data.draw(not_a_size if name == "d_ff" else not_a_size | st.none())
+        value = data.draw(not_a_size if getattr(SMALL, name) is None else not_a_size | st.none())
     with pytest.raises(ValueError, match=rf"^{name} must be ") as caught:
         Config(**{name: value})
     assert repr(value) in str(caught.value)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -102,6 +104,17 @@ def device(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     return str(function(*args, **kwargs).device)
 
 
+def results(function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
+    """What `function(*call)` returned for each of the calls, in order, as it stands after the last one."""
+    return [function(*call) for call in calls]
+
+
+def generate(model: Any, ids: Tensor, max_new_tokens: int, **sampling: Any) -> Tensor:
+    """What `generate` of chapter 09 writes, which reads everything again for each token."""
+    written: Tensor = importlib.import_module("lib.decoder").generate(model, ids, max_new_tokens, **sampling)
+    return written
+
+
 class Attend:
     """An `attend` to hand to a layer: torch's own attention times `factor`; keeps the shapes it was called with."""
 
@@ -110,9 +123,10 @@ class Attend:
         self.shapes: list[list[list[int]]] = []
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """`factor` times the attention of `(B, H, T, d)` queries."""
+        """`factor` times the attention of `(B, H, T, d)` queries, in groups where there are fewer heads of keys."""
         self.shapes.append([list(x.shape) for x in (q, k, v)])
-        return self.factor * functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        grouped = k.shape[1] < q.shape[1]
+        return self.factor * functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
 
 
 def config(**fields: Any) -> Any:
@@ -132,3 +146,53 @@ class Times(nn.Module):
         """`factor * x`."""
         self.seen.append(sorted(kwargs))
         return self.factor * x
+
+
+class Reader(nn.Module):
+    """A toy language model that keeps a cache; its scores depend on every token read, and on their order.
+
+    Each layer's key of a token is its id, its value its position, counted from `cache.length`. It keeps
+    `read`, the number of tokens handed over in each call, `held`, the cache's length at each call (-1 where
+    there was none), and `recorded`, whether torch recorded for gradients.
+    """
+
+    def __init__(self, n_layers: int, vocab_size: int) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(n_layers=n_layers)
+        self.ids = torch.arange(1.0, vocab_size + 1, dtype=torch.float64)
+        self.read: list[int] = []
+        self.held: list[int] = []
+        self.recorded: list[bool] = []
+
+    def forward(self, ids: Tensor, cache: Any = None) -> Tensor:
+        """Scores `(B, T, V)` of the next id after each of the tokens `(B, T)`."""
+        start = 0 if cache is None else cache.length
+        self.read.append(ids.shape[1])
+        self.held.append(-1 if cache is None else start)
+        self.recorded.append(torch.is_grad_enabled())
+        positions = torch.arange(start + 1.0, start + ids.shape[1] + 1, dtype=torch.float64)
+        scores = torch.zeros(*ids.shape, len(self.ids), dtype=torch.float64)
+        for layer in range(self.config.n_layers):
+            k = (ids + layer + 1).double()[:, None, :, None]  # (B, 1, T, 1)
+            v = positions.expand(ids.shape)[:, None, :, None]
+            if cache is not None:
+                k, v = cache.update(layer, k, v)
+            order = torch.arange(1.0, k.shape[2] + 1, dtype=torch.float64)
+            sums = (k * v)[:, 0, :, 0].mul(order).cumsum(dim=1)[:, -ids.shape[1] :]  # (B, T)
+            scores += torch.sin(0.7 * (sums % 997)[..., None] * self.ids)
+        return 3 * scores
+
+
+class SumModel:
+    """A model whose likeliest next id is the sum of all ids read so far, modulo `V`; it notes how it was called."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self.lengths: list[int] = []
+        self.with_gradient: list[bool] = []
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Scores `(B, T, V)` of ids `(B, T)`."""
+        self.lengths.append(ids.shape[1])
+        self.with_gradient.append(torch.is_grad_enabled())
+        return 30.0 * functional.one_hot(ids.cumsum(dim=1) % self.vocab_size, self.vocab_size).float()

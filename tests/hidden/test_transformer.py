@@ -1,125 +1,14 @@
-"""Hidden tests of chapter 08: TransformerBlock, Transformer and DecoderBlock."""
+"""Hidden tests of chapter 08: TransformerBlock and Transformer."""
 
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from course.grading.hidden import Check, hidden_test
 from course.grading.student import Student
-
-PLAN: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 2, "n_heads": 2, "d_ff": 10, "max_len": 9}
-MAPS = ("q_proj", "k_proj", "v_proj", "o_proj")
-Weights = dict[str, Tensor]
-
-
-class Model:
-    """The truth, in float64: what a plan and its weights make of a stream."""
-
-    def __init__(self, weights: Weights, **plan: Any) -> None:
-        self.weights = {name: weight.double() for name, weight in weights.items()}
-        self.plan = {**PLAN, **plan}
-
-    def get(self, key: str, default: Any) -> Any:
-        return self.plan.get(key, default)
-
-    def linear(self, x: Tensor, name: str) -> Tensor:
-        return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
-
-    def norm(self, x: Tensor, name: str) -> Tensor:
-        weight, eps = self.weights[name + ".weight"], self.get("norm_eps", 1e-5)
-        if self.get("norm", "layernorm") == "rmsnorm":
-            return F.rms_norm(x, x.shape[-1:], weight, eps)
-        return F.layer_norm(x, x.shape[-1:], weight, self.weights[name + ".bias"], eps)
-
-    def attention(self, x: Tensor, name: str, mask: Tensor | None, context: Tensor | None = None) -> Tensor:
-        source, H = x if context is None else context, self.plan["n_heads"]
-        q, k, v = (
-            self.linear(y, f"{name}.{part}").unflatten(-1, (H, -1)).transpose(1, 2)
-            for part, y in (("q_proj", x), ("k_proj", source), ("v_proj", source))
-        )
-        return self.linear(F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2), name + ".o_proj")
-
-    def network(self, x: Tensor, name: str) -> Tensor:
-        up = self.linear(x, name + ".up_proj")
-        if self.get("feed_forward", "mlp") == "swiglu":
-            return self.linear(F.silu(self.linear(x, name + ".gate_proj")) * up, name + ".down_proj")
-        switch: Any = {"gelu": F.gelu, "relu": F.relu}[self.get("activation", "gelu")]
-        return self.linear(switch(up), name + ".down_proj")
-
-    def residual(self, x: Tensor, name: str, sublayer: Any) -> Tensor:
-        if self.get("placement", "pre") == "pre":
-            return x + sublayer(self.norm(x, name + ".norm"))
-        return self.norm(x + sublayer(x), name + ".norm")
-
-    def block(self, x: Tensor, mask: Tensor | None = None, at: str = "") -> Tensor:
-        name = at + "attention"
-        x = self.residual(x, name, lambda y: self.attention(y, name + ".sublayer", mask))
-        other = at + "feed_forward"
-        return self.residual(x, other, lambda y: self.network(y, other + ".sublayer"))
-
-    def logits(self, ids: Tensor) -> Tensor:
-        T, D, w = ids.shape[1], self.plan["d_model"], self.weights
-        x = w["embedding.weight"][ids]
-        if self.get("positions", "learned") == "learned":
-            x = x + w["positions.weight"][:T]
-        elif self.plan["positions"] == "sinusoidal":
-            angles = torch.arange(T).double()[:, None] * 10000.0 ** (-torch.arange(0, D, 2).double() / D)
-            x = x + torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-        mask = torch.ones(T, T, dtype=torch.bool).tril() if self.get("causal", True) else None
-        for layer in range(self.plan["n_layers"]):
-            x = self.block(x, mask, f"blocks.{layer}.")
-        if self.get("placement", "pre") == "pre":
-            x = self.norm(x, "norm")
-        return F.linear(x, w["lm_head.weight"] if "lm_head.weight" in w else w["embedding.weight"])
-
-
-def residual_names(at: str, inner: list[str], rms: bool = False) -> list[str]:
-    return [f"{at}.sublayer.{name}" for name in inner] + [f"{at}.norm.weight"] + ([] if rms else [f"{at}.norm.bias"])
-
-
-def names(kind: str, **plan: Any) -> list[str]:
-    """The names in the state dict of a part, by the plan."""
-    bias, rms, gated = plan.get("bias", True), plan.get("norm") == "rmsnorm", plan.get("feed_forward") == "swiglu"
-    ends = ("weight", "bias") if bias else ("weight",)
-    maps = [f"{name}.{end}" for name in MAPS for end in ends]
-    inner = [f"{name}.{end}" for name in ("up_proj", "down_proj") for end in ends]
-    if gated:
-        inner = ["gate_proj.weight", "up_proj.weight", "down_proj.weight"]
-    block = residual_names("attention", maps, rms) + residual_names("feed_forward", inner, rms)
-    if kind == "DecoderBlock":
-        block += residual_names("cross_attention", maps, rms)
-    if kind != "Transformer":
-        return sorted(block)
-    whole = [f"blocks.{i}.{name}" for i in range(plan.get("n_layers", PLAN["n_layers"])) for name in block]
-    whole += ["embedding.weight"]
-    if plan.get("positions", "learned") == "learned":
-        whole += ["positions.weight"]
-    if plan.get("placement", "pre") == "pre":
-        whole += ["norm.weight"] if rms else ["norm.weight", "norm.bias"]
-    return sorted(whole + ([] if plan.get("tied_embeddings", True) else ["lm_head.weight"]))
-
-
-def loaded(student: Student, check: Check, kind: str, **plan: Any) -> tuple[Any, Model]:
-    """A part made by this plan, with known weights large enough that each of them matters; and the truth."""
-    part = getattr(student, kind)(student.fixtures.config(**{**PLAN, **plan}))
-    state = part.state_dict()
-    check.equal(sorted(state), names(kind, **plan), f"names in the state dict of {kind}, {plan or 'the standard plan'}")
-    weights = {}
-    for name, value in state.items():
-        if name.endswith("norm.weight"):
-            weights[name] = 1 + check.randn(*value.shape, scale=0.3)
-        else:
-            weights[name] = check.randn(*value.shape, scale=0.7 if value.ndim == 1 else 1.0 / value.shape[1] ** 0.5)
-    part.load_state_dict(weights)
-    return part, Model(weights, **plan)
-
-
-def stream(check: Check, T: int = 5) -> Tensor:
-    return check.randn(2, T, PLAN["d_model"])
-
+from tests.hidden.transformer_truth import MAPS, PLAN, Model, loaded, stream
 
 # TransformerBlock
 
@@ -388,98 +277,34 @@ def test_gradients(student: Student, check: Check) -> None:
         check.close(got.get(name), gradient, f"the gradient of {name}", rtol=1e-3, atol=1e-4)
 
 
-# DecoderBlock
-
-
-def decoded(
-    model: Model, x: Tensor, source: Tensor, mask: Tensor | None = None, across: Tensor | None = None
-) -> Tensor:
-    """The decoder's block in float64."""
-    source = source.double()
-    x = model.residual(x.double(), "attention", lambda y: model.attention(y, "attention.sublayer", mask))
-    name = "cross_attention"
-    x = model.residual(x, name, lambda y: model.attention(y, name + ".sublayer", across, source))
-    return model.residual(x, "feed_forward", lambda y: model.network(y, "feed_forward.sublayer"))
+@hidden_test(
+    "Transformer",
+    "with an offset, positions start there",
+    hint="The first of the T tokens stands at position offset: rows offset to offset + T - 1, of the learned table and "
+    "of the fixed one. The check of the length counts from there too.",
+)
+def test_offset(student: Student, check: Check) -> None:
+    for positions in check.shuffled(["none", "sinusoidal", "learned"]):
+        whole, model = loaded(student, check, "Transformer", positions=positions)
+        for T, offset in ((4, 3), (1, 8)):
+            ids = check.randint(0, 11, (2, T))
+            got = whole(ids, offset=offset)
+            check.close(got, model.logits(ids, offset), f"positions={positions!r}, {T} ids from position {offset}")
+        if positions != "none":
+            ids = check.randint(0, 11, (2, 4))
+            check.raises(ValueError, partial(whole, ids, offset=6), "4 ids from position 6, max_len 9", mentions=(9,))
 
 
 @hidden_test(
-    "DecoderBlock",
-    "its parts are attention, cross_attention and feed_forward, each a Residual",
-    hint="Three times Residual(sublayer, norm, config.placement), with a norm of its own each.",
-    weight=2,
+    "Transformer",
+    "further keywords reach every block, and positions of another kind add nothing",
+    hint="block(x, mask=mask, **cache). Ask for 'learned' and for 'sinusoidal' by name: any other kind is added "
+    "elsewhere.",
 )
-def test_decoder_names(student: Student, check: Check) -> None:
-    for plan in ({}, {"bias": False, "norm": "rmsnorm"}, {"feed_forward": "swiglu", "n_heads": 4}):
-        block, model = loaded(student, check, "DecoderBlock", **plan)
-        x, source = stream(check, 4), stream(check, 7)
-        check.close(block(x, source), decoded(model, x, source), f"the output, {plan or 'the standard plan'}")
-
-
-@hidden_test(
-    "DecoderBlock",
-    "the output is that of self-attention, cross-attention and network, in this order",
-    hint="x = self.attention(...), x = self.cross_attention(x, context=source, ...), then self.feed_forward(x).",
-    weight=3,
-)
-def test_decoder(student: Student, check: Check) -> None:
-    for placement in ("pre", "post"):
-        block, model = loaded(student, check, "DecoderBlock", placement=placement)
-        x, source = stream(check, 5), stream(check, 3)
-        check.close(block(x, source), decoded(model, x, source), f"placement={placement!r}")
-
-
-@hidden_test(
-    "DecoderBlock",
-    "queries come from what is written, keys and values from the source",
-    hint="The source is the context of cross_attention, as it came: not normed, and never asked.",
-    weight=2,
-)
-def test_decoder_source(student: Student, check: Check) -> None:
-    block, model = loaded(student, check, "DecoderBlock")
-    x = stream(check, 4)
-    for S in (1, 4, 6):
-        source = 3 * stream(check, S) + 1
-        check.close(block(x, source), decoded(model, x, source), f"4 tokens written, {S} in the source")
-
-
-@hidden_test(
-    "DecoderBlock",
-    "the mask is for self-attention, not for cross-attention",
-    hint="What is written may see all of the source, and only its own past.",
-    weight=2,
-    at_most=0.6,
-)
-def test_decoder_mask(student: Student, check: Check) -> None:
-    block, model = loaded(student, check, "DecoderBlock")
-    x, source, mask = stream(check, 5), stream(check, 5), torch.ones(5, 5, dtype=torch.bool).tril()
-    check.close(block(x, source, mask), decoded(model, x, source, mask), "a causal mask, 5 tokens and 5 in the source")
-    source = stream(check, 7)
-    check.close(block(x, source, mask=mask), decoded(model, x, source, mask), "a causal mask, 7 in the source")
-
-
-@hidden_test(
-    "DecoderBlock",
-    "the source's mask is for cross-attention",
-    hint="source_mask hides padding of the source; self-attention does not see the source at all.",
-)
-def test_decoder_source_mask(student: Student, check: Check) -> None:
-    block, model = loaded(student, check, "DecoderBlock")
-    x, source = stream(check, 4), stream(check, 6)
-    across = torch.tensor([True, True, False, True, False, True])[None, None, None]
-    check.close(block(x, source, source_mask=across), decoded(model, x, source, None, across), "two of six hidden")
-
-
-@hidden_test(
-    "DecoderBlock",
-    "gradients reach the stream and the source",
-    hint="The encoder learns through the source: do not detach it. Otherwise at most three fifths of the points.",
-    at_most=0.6,
-)
-def test_decoder_gradients(student: Student, check: Check) -> None:
-    block, model = loaded(student, check, "DecoderBlock")
-    x, source, probe = stream(check, 4).requires_grad_(), stream(check, 6).requires_grad_(), stream(check, 4)
-    (block(x, source) * probe).sum().backward()
-    y, z = x.detach().clone().requires_grad_(), source.detach().clone().requires_grad_()
-    want = torch.autograd.grad((decoded(model, y, z) * probe).sum(), [y, z])
-    check.close(x.grad, want[0], "the gradient of the stream", rtol=1e-3)
-    check.close(source.grad, want[1], "the gradient of the source", rtol=1e-3)
+def test_keywords(student: Student, check: Check) -> None:
+    whole, model = loaded(student, check, "Transformer", positions="none")
+    ids, attend = check.randint(0, 11, (2, 5)), student.fixtures.Attend(1.0)
+    check.close(whole(ids, attend=attend), model.logits(ids), "an attend that is torch's own")
+    check.equal(len(attend.shapes), PLAN["n_layers"], "calls of attend, one for each block")
+    whole, model = loaded(student, check, "Transformer", positions="rope")
+    check.close(whole(ids), model.logits(ids), "positions='rope', which later chapters add")

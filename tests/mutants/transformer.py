@@ -129,14 +129,14 @@ edit(
 edit(
     "Transformer",
     "the mask for the first block only",
-    old="x = block(x, mask=mask)",
-    new="x, mask = block(x, mask=mask), None",
+    old="x = block(x, mask=mask, **cache)",
+    new="x, mask = block(x, mask=mask, **cache), None",
     caught_by="causal: no position's logits depend on later ids; otherwise they do",
 )
 edit(
     "Transformer",
     "no positions",
-    old="x = self.positions(x)",
+    old="x = self.positions(x, offset=offset)",
     new="pass",
     caught_by="positions are added once, of the kind that the plan names",
 )
@@ -152,7 +152,7 @@ edit(
 edit(
     "Transformer",
     "the fixed table left out",
-    old="x = x + self.table[:T]",
+    old="x = x + self.table[offset : offset + T]",
     new="pass",
     caught_by="positions are added once, of the kind that the plan names",
 )
@@ -202,14 +202,14 @@ edit(
 edit(
     "Transformer",
     "no check of the length",
-    old='config.positions != "none" and',
+    old='config.positions in ("learned", "sinusoidal") and',
     new="False and",
     caught_by="a sequence longer than the positions is a ValueError that names both lengths",
 )
 edit(
     "Transformer",
     "the length checked without positions too",
-    old='config.positions != "none" and',
+    old='config.positions in ("learned", "sinusoidal") and',
     new="True and",
     caught_by="a sequence longer than the positions is a ValueError that names both lengths",
 )
@@ -219,6 +219,49 @@ edit(
     old="x = self.embedding(ids)",
     new="x = self.embedding(ids).detach()",
     caught_by="gradients reach every parameter",
+)
+
+edit(
+    "Transformer",
+    "positions restart at zero, learned",
+    old="self.positions(x, offset=offset)",
+    new="self.positions(x)",
+    caught_by="with an offset, positions start there",
+)
+edit(
+    "Transformer",
+    "positions restart at zero, sinusoidal",
+    old="self.table[offset : offset + T]",
+    new="self.table[:T]",
+    caught_by="with an offset, positions start there",
+)
+edit(
+    "Transformer",
+    "the length checked without the offset",
+    old="offset + T > config.max_len",
+    new="config.max_len < T",
+    caught_by="with an offset, positions start there",
+)
+edit(
+    "Transformer",
+    "keywords dropped",
+    old="mask=mask, **cache)",
+    new="mask=mask)",
+    caught_by="further keywords reach every block, and positions of another kind add nothing",
+)
+edit(
+    "Transformer",
+    "keywords for the first block only",
+    old="x = block(x, mask=mask, **cache)",
+    new="x, cache = block(x, mask=mask, **cache), {}",
+    caught_by="further keywords reach every block, and positions of another kind add nothing",
+)
+edit(
+    "Transformer",
+    "any other kind of positions is taken for sinusoidal",
+    old='elif config.positions == "sinusoidal":',
+    new='elif config.positions != "none":',
+    caught_by="further keywords reach every block, and positions of another kind add nothing",
 )
 
 # DecoderBlock

@@ -79,19 +79,19 @@ class Transformer(nn.Module):
         if config.positions == "learned":
             self.positions = LearnedPositionalEncoding(config.max_len, config.d_model)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, offset: int = 0, **cache: Any) -> Tensor:
         T = ids.shape[1]
         limit = self.config.max_len
-        if self.config.positions in ("learned", "sinusoidal") and limit < T:
-            raise ValueError(f"{T} ids, but only {limit} positions")
+        if self.config.positions in ("learned", "sinusoidal") and limit < offset + T:
+            raise ValueError(f"{T} ids from position {offset}, but only {limit} positions")
         x = self.embedding(ids)
         if self.positions is not None:
-            x = self.positions(x)
+            x = self.positions(x, offset)
         if self.config.positions == "sinusoidal":
-            x = x + sinusoidal_encoding(T, self.config.d_model).to(x)
+            x = x + sinusoidal_encoding(offset + T, self.config.d_model).to(x)[offset:]
         mask = causal_mask(T) if self.config.causal else torch.ones(T, T, dtype=torch.bool)
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, mask, **cache)
         if self.norm is not None:
             x = self.norm(x)
         return self.embedding.unembed(x) if self.lm_head is None else self.lm_head(x)
@@ -113,16 +113,16 @@ class Transformer(nn.Module):
         if not config.tied_embeddings:
             self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, offset: int = 0, **options: Any) -> Tensor:
         kind, T = self.config.positions, ids.size(1)
-        if kind != "none" and self.config.max_len < T:
+        if kind != "none" and self.config.max_len < T + offset:
             raise ValueError(f"max_len is {self.config.max_len}, T is {T}")
         x = self.embedding(ids)
-        x = self.positions(x) if kind == "learned" else x
+        x = self.positions(x, offset) if kind == "learned" else x
         if kind == "sinusoidal":
-            x = x + sinusoidal_encoding(self.config.max_len, self.config.d_model)[:T]
+            x = x + sinusoidal_encoding(self.config.max_len, self.config.d_model)[offset : offset + T]
         for block in self.blocks:
-            x = block(x, mask=causal_mask(T, T) if self.config.causal else None)
+            x = block(x, mask=causal_mask(T, T) if self.config.causal else None, **options)
         table = self.embedding.weight if self.config.tied_embeddings else self.lm_head.weight
         return self.norm(x) @ table.T
 

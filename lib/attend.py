@@ -1,0 +1,75 @@
+"""How a layer's queries, keys and values meet in a `LanguageModel`. This module is given: no exercise.
+
+Every attention layer asks a function `attend(q, k, v, mask)` to blend its values. A model hands its layers
+an `Attend`, made anew for each pass: it norms and turns queries and keys where the plan says so, keeps keys
+and values where there is a cache, and leaves the rest to your `attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lib import pieces
+from lib.config import Config
+
+
+class Attend:
+    """`attend` for all layers of one pass through a model; each layer calls it once, in order.
+
+    Args:
+        config: the model's plan.
+        blocks: the model's layers; with `qk_norm`, their attention holds `q_norm` and `k_norm`.
+        start: position of the first of the new tokens: how many are in the cache.
+        T: how many new tokens there are.
+        cache: keeps keys and values, as a `KVCache` does; `None` keeps nothing.
+    """
+
+    def __init__(self, config: Config, blocks: nn.ModuleList, start: int, T: int, cache: Any, device: torch.device):
+        self.config, self.blocks, self.cache = config, blocks, cache
+        self.layer = 0
+        self.attention = pieces.take("attention", "attention", "LanguageModel")
+        if config.kv_heads < config.n_heads:
+            self.repeat_kv = pieces.take("grouped_query_attention", "repeat_kv", "LanguageModel")
+        if config.positions == "rope":
+            self.turn = _rope(config, torch.arange(start, start + T, device=device))
+        if cache is not None:
+            self.attend_with_cache = pieces.take("kv_cache", "attend_with_cache", "a cache")
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Blend one layer's values: queries `(B, H, T, d)`, keys and values `(B, K, T, d)`."""
+        layer, self.layer = self.layer, self.layer + 1
+        if self.config.qk_norm:
+            attention: Any = self.blocks[layer].get_submodule("attention.sublayer")
+            q, k = attention.q_norm(q), attention.k_norm(k)
+        if self.config.positions == "rope":
+            q, k = self.turn(q), self.turn(k)
+        if self.cache is None:
+            return self.blend(q, k, v, mask)
+        return self.attend_with_cache(q, k, v, self.cache, layer, self.blend)
+
+    def blend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Your `attention`, once every query head has keys and values."""
+        n_rep = q.shape[1] // k.shape[1]
+        if n_rep == 1:
+            return self.attention(q, k, v, mask)
+        if q.shape[2] == 1:
+            # One new token sees every key, whatever the mask, so the queries of a group can stand in
+            # one head as if they were positions: nothing of the cache is copied.
+            grouped = q.reshape(q.shape[0], k.shape[1], n_rep, q.shape[3])  # (B, K, H / K, d)
+            return self.attention(grouped, k, v).reshape(q.shape)
+        output: Tensor = self.attention(q, self.repeat_kv(k, n_rep), self.repeat_kv(v, n_rep), mask)
+        return output
+
+
+def _rope(config: Config, positions: Tensor) -> Callable[[Tensor], Tensor]:
+    """Turns `(B, H, T, d)` by the angles of these positions, in the layout that checkpoints are loaded in."""
+    because = "Config(positions='rope')"
+    frequencies, cos_sin, apply = (
+        pieces.take("rotary_embedding", name, because) for name in ("rope_frequencies", "rope_cos_sin", "apply_rope")
+    )
+    cos, sin = cos_sin(positions, frequencies(config.d_head, config.rope_base))
+    return lambda x: apply(x, cos, sin)
