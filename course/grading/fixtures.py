@@ -78,11 +78,18 @@ def functions(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[s
 
 
 def unchanged(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
-    """True if the call leaves every tensor argument bit for bit as it was."""
+    """True if the call leaves every tensor argument as it was: its numbers, `requires_grad` and `.grad`."""
     tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
-    before = [tensor.detach().clone() for tensor in tensors]
+    before = [(x.detach().clone(), x.requires_grad, None if x.grad is None else x.grad.clone()) for x in tensors]
     function(*args, **kwargs)
-    return all(_same(old, new) for old, new in zip(before, tensors, strict=True))
+    return all(
+        _same(old, new) and asks == new.requires_grad and _same_gradient(gradient, new.grad)
+        for (old, asks, gradient), new in zip(before, tensors, strict=True)
+    )
+
+
+def _same_gradient(old: Tensor | None, new: Tensor | None) -> bool:
+    return old is new is None or (old is not None and new is not None and _same(old, new))
 
 
 def _same(old: Tensor, new: Tensor) -> bool:
@@ -122,7 +129,7 @@ class Attend:
         self.factor = factor
         self.shapes: list[list[list[int]]] = []
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, /) -> Tensor:
         """`factor` times the attention of `(B, H, T, d)` queries, in groups where there are fewer heads of keys."""
         self.shapes.append([list(x.shape) for x in (q, k, v)])
         grouped = k.shape[1] < q.shape[1]

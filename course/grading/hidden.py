@@ -91,7 +91,8 @@ def load(chapter: str) -> list[HiddenTest]:
     paths.make_importable()  # a chapter's tests may share a truth: `from tests.hidden.transformer_truth import ...`
     modules = [_execute(file) for file in (path, *sorted(TEST_FOLDER.glob(f"test_{chapter}__*.py")))]
     values = [value for module in modules for value in vars(module).values()]
-    found = [value.hidden_test for value in values if hasattr(value, "hidden_test")]
+    marks = [getattr(value, "hidden_test", None) for value in values]
+    found = [mark for mark in marks if isinstance(mark, HiddenTest)]
     said = [test.says for test in found]
     repeated = {says for says in said if said.count(says) > 1}
     if repeated:

@@ -243,7 +243,7 @@ def test_refuses(student: Student, check: Check) -> None:
 def test_gradients(student: Student, check: Check) -> None:
     layer, weights = loaded(student, check, 6, 2, bias=True)
     x, z, probe = check.randn(2, 4, 6).requires_grad_(), check.randn(2, 5, 6).requires_grad_(), check.randn(2, 4, 6)
-    (layer(x, context=z) * probe).sum().backward()
+    (check.tensor(layer(x, context=z), (2, 4, 6), "four tokens and a context of five") * probe).sum().backward()
     leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
     y, c = x.detach().clone().requires_grad_(), z.detach().clone().requires_grad_()
     loss = (truth(y, leaves, 2, context=c) * probe).sum()

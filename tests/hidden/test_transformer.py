@@ -57,15 +57,15 @@ def test_block_torch(student: Student, check: Check) -> None:
     weight=2,
 )
 def test_block_order(student: Student, check: Check) -> None:
+    x = stream(check)
+    block, model = loaded(student, check, "TransformerBlock")
+    check.close(block(x), model.block(x.double()), "parts of its own")
     plan = student.fixtures.config(**PLAN)
     block = student.TransformerBlock(plan, student.fixtures.Times(2.0), student.fixtures.Times(-3.0))
-    x = stream(check)
     y = x.double()
     y = y + 2 * F.layer_norm(y, y.shape[-1:])
     want = y - 3 * F.layer_norm(y, y.shape[-1:])
     check.close(block(x), want, "attention doubles and the network takes -3 times, each of a normed stream")
-    block, model = loaded(student, check, "TransformerBlock")
-    check.close(block(x), model.block(x.double()), "parts of its own")
 
 
 @hidden_test(
@@ -140,7 +140,15 @@ def test_block_plan(student: Student, check: Check) -> None:
     weight=2,
 )
 def test_block_network(student: Student, check: Check) -> None:
-    for plan in ({"feed_forward": "swiglu"}, {"activation": "relu"}, {"d_ff": 3}, {"bias": False}, {"d_ff": None}):
+    wide = {"feed_forward": "swiglu", "d_ff": None}
+    for plan in (
+        {"feed_forward": "swiglu"},
+        {"activation": "relu"},
+        {"d_ff": 3},
+        {"bias": False},
+        {"d_ff": None},
+        wide,
+    ):
         block, model = loaded(student, check, "TransformerBlock", **plan)
         x = stream(check)
         check.close(block(x), model.block(x.double()), f"{plan}")
@@ -157,7 +165,9 @@ def test_block_network(student: Student, check: Check) -> None:
     weight=2,
 )
 def test_names(student: Student, check: Check) -> None:
-    for plan in ({}, {"tied_embeddings": False, "placement": "post"}, {"positions": "sinusoidal"}, {"n_layers": 1}):
+    sizes = {"tied_embeddings": False, "vocab_size": 13, "max_len": 7}
+    fixed = {"positions": "sinusoidal", "rope_base": 500.0}
+    for plan in ({}, {"tied_embeddings": False, "placement": "post"}, fixed, {"n_layers": 1}, sizes):
         whole, model = loaded(student, check, "Transformer", **plan)
         ids = check.randint(0, 11, (2, 4))
         check.close(whole(ids), model.logits(ids), f"the logits, {plan or 'the standard plan'}")

@@ -1,5 +1,6 @@
 """The truth of chapter 08 in float64, and parts with known weights; its hidden tests import it."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,12 @@ from course.grading.student import Student
 
 PLAN: dict[str, Any] = {"vocab_size": 11, "d_model": 8, "n_layers": 2, "n_heads": 2, "d_ff": 10, "max_len": 9}
 MAPS = ("q_proj", "k_proj", "v_proj", "o_proj")
+ACTIVATIONS: dict[str, Any] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
 Weights = dict[str, Tensor]
 
 
@@ -45,7 +52,7 @@ class Model:
         up = self.linear(x, name + ".up_proj")
         if self.get("feed_forward", "mlp") == "swiglu":
             return self.linear(F.silu(self.linear(x, name + ".gate_proj")) * up, name + ".down_proj")
-        switch: Any = {"gelu": F.gelu, "relu": F.relu}[self.get("activation", "gelu")]
+        switch = ACTIVATIONS[self.get("activation", "gelu")]
         return self.linear(switch(up), name + ".down_proj")
 
     def residual(self, x: Tensor, name: str, sublayer: Any) -> Tensor:
@@ -102,11 +109,31 @@ def names(kind: str, **plan: Any) -> list[str]:
     return sorted(whole + ([] if plan.get("tied_embeddings", True) else ["lm_head.weight"]))
 
 
+def shape(name: str, **plan: Any) -> list[int]:
+    """The shape of a parameter, by the plan."""
+    whole = {**PLAN, **plan}
+    D, inner = whole["d_model"], whole["d_ff"] or 4 * whole["d_model"]
+    for end, size in (
+        (("up_proj.weight", "gate_proj.weight"), [inner, D]),
+        (("down_proj.weight",), [D, inner]),
+        (("up_proj.bias",), [inner]),
+        (("_proj.weight",), [D, D]),
+    ):
+        if name.endswith(end):
+            return size
+    rows = {"embedding": "vocab_size", "lm_head": "vocab_size", "positions": "max_len"}.get(name.partition(".")[0])
+    return [D] if rows is None else [whole[rows], D]
+
+
 def loaded(student: Student, check: Check, kind: str, **plan: Any) -> tuple[Any, Model]:
     """A part made by this plan, with known weights large enough that each of them matters; and the truth."""
     part = getattr(student, kind)(student.fixtures.config(**{**PLAN, **plan}))
     state = part.state_dict()
-    check.equal(sorted(state), names(kind, **plan), f"names in the state dict of {kind}, {plan or 'the standard plan'}")
+    wanted, what = names(kind, **plan), f"the state dict of {kind}, {plan or 'the standard plan'}"
+    check.equal([name for name in wanted if name not in state], [], f"names that are not in {what}")
+    check.equal([name for name in sorted(state) if name not in wanted], [], f"names too many in {what}")
+    for name, value in state.items():
+        check.tensor(value, shape(name, **plan), f"{name} in {what}")
     weights = {}
     for name, value in state.items():
         if name.endswith("norm.weight"):

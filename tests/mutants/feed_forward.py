@@ -242,3 +242,19 @@ edit(
     new="gate = self.gate_proj(x).detach()",
     caught_by="gradients reach x and all three maps",
 )
+
+edit(
+    "SwiGLU",
+    "a sigmoid that overflows",
+    old="torch.sigmoid(gate)",
+    new="(torch.exp(gate) / (1 + torch.exp(gate)))",
+    caught_by="large gates do not overflow",
+)
+
+edit(
+    "FeedForward",
+    "only modules taken for an activation",
+    old="self.activation = activation",
+    new="self.activation = activation if isinstance(activation, nn.Module) else gelu",
+    caught_by="the activation is the very function that was handed in",
+)

@@ -231,3 +231,20 @@ class LayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         return F.group_norm(rows, 1, self.weight, self.bias, self.eps).reshape(x.shape)
+
+
+edit(
+    "LayerNorm",
+    "another eps by default",
+    old="eps: float = 1e-5",
+    new="eps: float = 1e-8",
+    caught_by="the eps of LayerNorm is 1e-5 unless another is given",
+)
+
+edit(
+    "LayerNorm",
+    "computed in the dtype of the parameters",
+    old="wide = x if x.dtype == torch.float64 else x.float()",
+    new="wide = x.to(self.weight.dtype)",
+    caught_by="the precision of LayerNorm goes by its input, not by its parameters",
+)

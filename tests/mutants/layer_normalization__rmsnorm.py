@@ -218,3 +218,20 @@ class RMSNorm(nn.Module):
 class RMSNorm(nn.RMSNorm):
     def __init__(self, d: int, eps: float = 1e-5) -> None:
         super().__init__(d, eps)
+
+
+edit(
+    "RMSNorm",
+    "another eps by default",
+    old="eps: float = 1e-5",
+    new="eps: float = 1e-8",
+    caught_by="the eps of RMSNorm is 1e-5 unless another is given",
+)
+
+edit(
+    "RMSNorm",
+    "computed in the dtype of the parameters",
+    old="wide = x if x.dtype == torch.float64 else x.float()",
+    new="wide = x.to(self.weight.dtype)",
+    caught_by="the precision of RMSNorm goes by its input, not by its parameters",
+)

@@ -1,5 +1,7 @@
 """Wrong layers of multi-head attention, each with the property that must catch it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -163,3 +165,70 @@ class MultiHeadAttention(nn.Module):
             q, k, v = head(x).chunk(3, dim=-1)
             total = total + F.scaled_dot_product_attention(q, k, v, mask)
         return total
+
+
+edit(
+    "MultiHeadAttention",
+    "without a context the tokens are cut off as keys and values",
+    old="context = x if context is None",
+    new="context = x.detach() if context is None",
+    caught_by="in self-attention gradients flow through queries, keys and values",
+)
+
+edit(
+    "MultiHeadAttention",
+    "attend called by keyword",
+    old="blend(q, k, v, mask)",
+    new="blend(q=q, k=k, v=v, mask=mask)",
+    caught_by="attend is called as attend(q, k, v, mask), in self-attention too",
+)
+
+edit(
+    "MultiHeadAttention",
+    "no mask for an attend in self-attention",
+    old="blend(q, k, v, mask)",
+    new="blend(q, k, v, mask if attend is None or context is not x else None)",
+    caught_by="attend is called as attend(q, k, v, mask), in self-attention too",
+)
+
+edit(
+    "MultiHeadAttention",
+    "the mask turned round in place",
+    old="blend(q, k, v, mask)",
+    new="blend(q, k, v, mask if mask is None else mask.logical_not_().logical_not())",
+    caught_by="the mask and the context are left as they were",
+)
+
+edit(
+    "MultiHeadAttention",
+    "no mask for a single token",
+    old="context = x if context is None else context",
+    new="context = x if context is None else context\n        mask = mask if x.shape[1] > 1 else None",
+    caught_by="one token alone works, with any mask that broadcasts with (B, H, T, S)",
+)
+
+
+@mutant("hidden scores of -1e9", caught_by="a token that may attend to nothing gets what o_proj makes of zeros")
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model: int, n_heads: int, bias: bool = False) -> None:
+        super().__init__()
+        if n_heads < 1 or d_model % n_heads:
+            raise ValueError(f"d_model is {d_model}, n_heads is {n_heads}")
+        self.n_heads = n_heads
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            self.add_module(name, nn.Linear(d_model, d_model, bias=bias))
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, attend: Any = None
+    ) -> Tensor:
+        z = x if context is None else context
+        q, k, v = (
+            part(y).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for part, y in ((self.q_proj, x), (self.k_proj, z), (self.v_proj, z))
+        )
+        if attend is not None:
+            return self.o_proj(attend(q, k, v, mask).transpose(1, 2).flatten(2))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -1e9)
+        return self.o_proj((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))

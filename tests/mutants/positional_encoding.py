@@ -210,3 +210,19 @@ edit(
     new="x += self.weight[offset : offset + T]\n        return x",
     caught_by="the tokens passed in are left as they were, and keep their dtype",
 )
+
+edit(
+    "LearnedPositionalEncoding",
+    "only the last position checked",
+    old="if offset < 0 or offset + T > max_len",
+    new="if not 0 <= offset + T - 1 < max_len",
+    caught_by="a negative offset is refused, however many tokens follow",
+)
+
+edit(
+    "LearnedPositionalEncoding",
+    "a uniform start",
+    old="nn.init.normal_(self.weight, mean=0.0, std=0.02)",
+    new="nn.init.uniform_(self.weight, -0.0346, 0.0346)",
+    caught_by="the table starts as normal random numbers, another table as others",
+)

@@ -1,6 +1,7 @@
 """Wrong residual connections and gradient norms, each with the property that must catch it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -200,3 +201,62 @@ def gradient_norms(stack: Iterable[nn.Module], x: Tensor) -> list[float]:
     for layer in stack:
         stream.append(layer(stream[-1]))
     return [g.norm() for g in torch.autograd.grad(stream[-1][..., 0].sum(), stream[:-1])]
+
+
+edit(
+    "Residual",
+    "a LayerNorm of its own",
+    old="self.norm = norm",
+    new="self.norm = nn.LayerNorm(norm.weight.shape[0]) if hasattr(norm, 'weight') else norm",
+    caught_by="the norm is the module that was handed in, whatever it is",
+)
+
+edit(
+    "gradient_norms",
+    "the caller's input asks for a gradient afterwards",
+    old="x.detach().requires_grad_()",
+    new="x.requires_grad_()",
+    caught_by="the input may or may not ask for gradients itself, and is left as it was",
+)
+
+
+@mutant(
+    "the input added in place to what the sublayer returned",
+    caught_by="what the sublayer returned is left as it was too",
+)
+class Residual(nn.Module):
+    def __init__(self, sublayer: nn.Module, norm: nn.Module, placement: str = "pre") -> None:
+        super().__init__()
+        if placement not in ("pre", "post"):
+            raise ValueError(f"placement must be 'pre' or 'post', got {placement!r}")
+        self.sublayer, self.norm, self.placement = sublayer, norm, placement
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        y = self.sublayer(self.norm(x) if self.placement == "pre" else x, **kwargs)
+        y += x
+        return y if self.placement == "pre" else self.norm(y)
+
+
+@mutant(
+    "gradients that parameters hold thrown away",
+    caught_by="gradients that parameters hold already stay, and they go on learning",
+)
+def gradient_norms(stack: Iterable[nn.Module], x: Tensor) -> list[float]:
+    stream, inputs = x.detach().requires_grad_(), []
+    for layer in stack:
+        inputs.append(stream)
+        stream.retain_grad()
+        stream = layer(stream)
+    stream[..., 0].sum().backward()
+    for layer in stack:
+        layer.zero_grad()
+    return [y.grad.norm().item() for y in inputs]
+
+
+@mutant("layers by index", caught_by="any iterable of layers will do, gone through once")
+def gradient_norms(stack: Any, x: Tensor) -> list[float]:
+    stream, inputs = x.detach().requires_grad_(), []
+    for i in range(len(stack)):
+        inputs.append(stream)
+        stream = stack[i](stream)
+    return [g.norm().item() for g in torch.autograd.grad(stream[..., 0].sum(), inputs)]

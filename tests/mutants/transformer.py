@@ -350,3 +350,68 @@ edit(
     new="self.cross",
     caught_by="its parts are attention, cross_attention and feed_forward, each a Residual",
 )
+
+edit(
+    "TransformerBlock",
+    "the stream cut off from the gradient",
+    old="x = self.attention(x, mask=mask, **cache)",
+    new="x = self.attention(x.detach(), mask=mask, **cache)",
+    caught_by="gradients reach the stream and every parameter of the block",
+)
+
+edit(
+    "Transformer",
+    "the plan kept under another name",
+    old="self.config",
+    new="self.plan",
+    caught_by="the plan is kept as config",
+)
+
+edit(
+    "Transformer",
+    "the message names offset + T",
+    old="offset {offset}, T {T}, max_len",
+    new="{offset + T} are needed, max_len",
+    caught_by="the message names T and max_len with an offset too",
+)
+
+edit(
+    "Transformer",
+    "the last norm with an eps of its own",
+    old='make_norm(config) if config.placement == "pre"',
+    new="make_norm(Config(d_model=config.d_model, n_heads=config.n_heads, norm=config.norm)) "
+    'if config.placement == "pre"',
+    caught_by="the last norm is of the kind and eps that the plan names",
+)
+
+edit(
+    "Transformer",
+    "rope limited by max_len",
+    old='config.positions in ("learned", "sinusoidal") and',
+    new='config.positions != "none" and',
+    caught_by="positions that are not added have no longest sequence",
+)
+
+edit(
+    "Transformer",
+    "lm_head cut off from the gradient",
+    old="self.lm_head(x)",
+    new="x @ self.lm_head.weight.detach().T",
+    caught_by="gradients reach every parameter of every kind of plan",
+)
+
+edit(
+    "DecoderBlock",
+    "no causal mask where the source is masked",
+    old="self.attention(x, mask=mask)",
+    new="self.attention(x, mask=mask if source_mask is None else None)",
+    caught_by="both masks work at once, each in its place",
+)
+
+edit(
+    "DecoderBlock",
+    "the eps of the plan ignored",
+    old="make_norm(config)",
+    new="make_norm(Config(d_model=config.d_model, n_heads=config.n_heads, norm=config.norm))",
+    caught_by="the plan's norm, eps, network and heads are used in the decoder too",
+)

@@ -115,7 +115,7 @@ class Transformer(nn.Module):
 
     def forward(self, ids: Tensor, offset: int = 0, **options: Any) -> Tensor:
         kind, T = self.config.positions, ids.size(1)
-        if kind != "none" and self.config.max_len < T + offset:
+        if kind in ("learned", "sinusoidal") and self.config.max_len < T + offset:
             raise ValueError(f"max_len is {self.config.max_len}, T is {T}")
         x = self.embedding(ids)
         x = self.positions(x, offset) if kind == "learned" else x
