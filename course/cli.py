@@ -165,6 +165,30 @@ def doctor() -> None:
     raise typer.Exit(doctors.main())
 
 
+@app.command(rich_help_panel=STUDENT)
+def chat(
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A Hugging Face folder or a GGUF file; SmolLM2-135M-Instruct if left out.", exists=True),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer.")] = 512,
+    temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.7,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from this many likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that reach this.")] = 0.9,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answers.")] = None,
+) -> None:
+    """Talk with a real model that runs through the pieces you wrote (chapters 00 to 14).
+
+    **Examples**
+
+    `course chat` · `course chat --temperature 0` · `course chat --model path/to/folder`
+    """
+    from course import chat as chats
+
+    chats.main(model, system, max_new_tokens, seed, temperature=temperature, top_k=top_k, top_p=top_p)
+
+
 if (Path(__file__).parent / "grading").is_dir():
     from course.grading import commands
 

@@ -1,8 +1,6 @@
 """Text as it is written, one piece at a time. This module is given: no exercise.
 
 Your `sample_next` (chapter 09) draws the tokens and your `KVCache` (chapter 11) keeps what was read.
-
-    python -m lib.generate --model runs/small --prompt "The "
 """
 
 from __future__ import annotations
