@@ -32,8 +32,10 @@ class Attend:
         self.config, self.blocks, self.cache = config, blocks, cache
         self.layer = 0
         self.attention = pieces.take("attention", "attention", "LanguageModel")
-        if config.kv_heads < config.n_heads:
-            self.repeat_kv = pieces.take("grouped_query_attention", "repeat_kv", "LanguageModel")
+        if config.mixer == "mqa":
+            self.attend_shared = pieces.take("multi_query_attention", "attend_shared", "Config(mixer='mqa')")
+        elif config.kv_heads < config.n_heads:
+            self.repeat_kv = pieces.take("grouped_query_attention", "repeat_kv", "Config(mixer='gqa')")
         if config.positions == "rope":
             self.turn = _rope(config, torch.arange(start, start + T, device=device))
         if cache is not None:
@@ -54,14 +56,18 @@ class Attend:
     def blend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Your `attention`, once every query head has keys and values."""
         n_rep = q.shape[1] // k.shape[1]
+        output: Tensor
         if n_rep == 1:
-            return self.attention(q, k, v, mask)
-        if q.shape[2] == 1:
+            output = self.attention(q, k, v, mask)
+        elif self.config.mixer == "mqa":
+            output = self.attend_shared(q, k, v, mask)
+        elif q.shape[2] == 1:
             # One new token sees every key, whatever the mask, so the queries of a group can stand in
             # one head as if they were positions: nothing of the cache is copied.
             grouped = q.reshape(q.shape[0], k.shape[1], n_rep, q.shape[3])  # (B, K, H / K, d)
-            return self.attention(grouped, k, v).reshape(q.shape)
-        output: Tensor = self.attention(q, self.repeat_kv(k, n_rep), self.repeat_kv(v, n_rep), mask)
+            output = self.attention(grouped, k, v).reshape(q.shape)
+        else:
+            output = self.attention(q, self.repeat_kv(k, n_rep), self.repeat_kv(v, n_rep), mask)
         return output
 
 

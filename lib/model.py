@@ -218,11 +218,11 @@ def _needed(config: Config) -> Iterator[tuple[str, str, str]]:
         yield "attention", "causal_mask", field("causal")
     yield "multi_head_attention", "MultiHeadAttention", model
     if config.mixer == "mqa":
+        yield "multi_query_attention", "attend_shared", field("mixer")
         yield "multi_query_attention", "MultiQueryAttention", field("mixer")
     if config.mixer == "gqa":
-        yield "grouped_query_attention", "GroupedQueryAttention", field("mixer")
-    if config.kv_heads < config.n_heads:
         yield "grouped_query_attention", "repeat_kv", field("mixer")
+        yield "grouped_query_attention", "GroupedQueryAttention", field("mixer")
     if config.positions == "sinusoidal":
         yield "positional_encoding", "sinusoidal_encoding", field("positions")
     if config.positions == "learned":
