@@ -91,6 +91,20 @@ def test_gradient(student: Student, check: Check) -> None:
 
 @hidden_test(
     "next_token_loss",
+    "the model is called once, for all positions together",
+    hint="Under a causal mask one call scores every position; a loop over the positions does the same work T times.",
+)
+def test_called_once(student: Student, check: Check) -> None:
+    model = student.fixtures.SumModel(V)
+    ids = check.randint(0, V, (2, 6))
+    scores = 30.0 * F.one_hot(ids[:, :-1].cumsum(dim=1) % V, V).double()
+    want = F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten())
+    check.close(student.next_token_loss(model, ids), want, "a model that expects the sum of all ids read", atol=1e-4)
+    check.equal(len(model.lengths), 1, "calls of the model")
+
+
+@hidden_test(
+    "next_token_loss",
     "ids of another shape are a ValueError that names it",
     hint="Two dimensions, and at least two ids a sequence: of one alone nothing can be predicted.",
 )
@@ -168,6 +182,8 @@ def test_settings(student: Student, check: Check) -> None:
     ids = check.randint(0, V, (400, 1))
     two = weight.topk(2, dim=-1).indices  # of each id's successors the likeliest two
     got = student.generate(model, ids, 3, top_k=2, generator=student.generator(check.integer(0, 2**31)))
+    got = check.tensor(got, (400, 4), "400 ids with three more each", torch.int64)
+    check.true(int(got.min()) >= 0 and int(got.max()) < V, f"an id that is not among the {V} of the vocabulary")
     for step in range(3):
         allowed = (two[got[:, step]] == got[:, step + 1 : step + 2]).any(dim=1)
         check.true(bool(allowed.all()), f"top_k=2: id {step + 1} of a sequence was not among the two likeliest")
@@ -186,7 +202,8 @@ def test_unchanged(student: Student, check: Check) -> None:
     model, _ = table(student, check)
     ids = check.randint(0, V, (2, 4))
     check.equal(student.generate(model, ids, 0), ids, "no new ids")
-    check.equal(student.generate(model, ids, 3, temperature=0)[:, :4], ids, "the first four of seven ids")
+    longer = check.tensor(student.generate(model, ids, 3, temperature=0), (2, 7), "four ids with three more")
+    check.equal(longer[:, :4], ids, "the first four of seven ids")
     check.true(student.fixtures.unchanged(student.generate, model, ids, 3), "the ids were changed in place")
 
 
@@ -199,5 +216,6 @@ def test_unchanged(student: Student, check: Check) -> None:
 def test_no_gradient(student: Student, check: Check) -> None:
     model = student.fixtures.SumModel(V)
     ids = check.randint(0, V, (1, 2))
-    check.equal(student.generate(model, ids, 3, temperature=0)[:, :2], ids, "the first two of five ids")
+    longer = check.tensor(student.generate(model, ids, 3, temperature=0), (1, 5), "two ids with three more")
+    check.equal(longer[:, :2], ids, "the first two of five ids")
     check.equal(model.with_gradient, [False] * 3, "whether gradients were recorded, in each call of the model")

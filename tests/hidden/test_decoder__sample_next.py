@@ -21,6 +21,8 @@ def frequencies(student: Student, check: Check, logits: Tensor, **settings: Any)
     rows = logits.expand(DRAWS, -1)
     got = student.sample_next(rows, generator=student.generator(check.integer(0, 2**31)), **settings)
     drawn = check.tensor(got, (DRAWS,), "the ids drawn", torch.int64)
+    within = int(drawn.min()) >= 0 and int(drawn.max()) < len(logits)
+    check.true(within, f"an id was drawn that is not among the {len(logits)} that have a score")
     return drawn.bincount(minlength=len(logits)).double() / DRAWS
 
 
@@ -76,6 +78,7 @@ def test_rows(student: Student, check: Check) -> None:
     logits = torch.zeros(20, 30).scatter(1, best[:, None], 60.0)
     for settings in ({}, {"top_k": 2}, {"top_p": 0.7}, {"temperature": 0}):
         check.equal(student.sample_next(logits, **settings), best, f"one certain id a row, {settings or 'no settings'}")
+    check.equal(student.sample_next(logits[:1]), best[:1], "a single row")
 
 
 @hidden_test(
@@ -93,6 +96,9 @@ def test_temperature(student: Student, check: Check) -> None:
     check.equal(
         student.sample_next(logits, 0.0, top_k=3, top_p=0.5), logits.argmax(dim=-1), "temperature 0, with filters"
     )
+    first = check.integer(0, 4)
+    equal = torch.where(torch.arange(9) < first, -1.0, 2.0).expand(3, 9)
+    check.equal(student.sample_next(equal, 0), torch.full((3,), first), "temperature 0, the lowest of equals")
 
 
 @hidden_test(
@@ -150,9 +156,11 @@ def test_order(student: Student, check: Check) -> None:
 )
 def test_generator(student: Student, check: Check) -> None:
     logits, seed = check.randn(60, 6), check.integer(0, 2**30)
-    one, same = (student.sample_next(logits, generator=student.generator(seed)) for _ in range(2))
+    one, same, other = (
+        check.tensor(student.sample_next(logits, generator=student.generator(s)), (60,), "the ids drawn")
+        for s in (seed, seed, seed + 1)
+    )
     check.equal(one, same, "60 rows, twice with one seed")
-    other = student.sample_next(logits, generator=student.generator(seed + 1))
     check.true(not torch.equal(one, other), "60 rows with two seeds: the same ids were drawn")
     agree(check, frequencies(student, check, SCORES), probabilities(SCORES), "4,000 rows")
 

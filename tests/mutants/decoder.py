@@ -69,6 +69,13 @@ edit(
 )
 edit(
     "next_token_loss",
+    "a call of the model for each position",
+    old="logits = model(ids[:, :-1])",
+    new="logits = torch.stack([model(ids[:, :t])[:, -1] for t in range(1, ids.shape[1])], dim=1)",
+    caught_by="the model is called once, for all positions together",
+)
+edit(
+    "next_token_loss",
     "no check of the shape",
     old="if ids.dim() != 2 or ids.shape[1] < 2:",
     new="if False:",

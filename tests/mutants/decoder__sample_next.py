@@ -35,6 +35,13 @@ edit(
 )
 edit(
     "sample_next",
+    "a single row's id without its dimension",
+    old="generator=generator).squeeze(-1)",
+    new="generator=generator).squeeze()",
+    caught_by="each row is drawn from its own scores",
+)
+edit(
+    "sample_next",
     "multiplied by the temperature",
     old="softmax_with_temperature(logits, temperature)",
     new="softmax_with_temperature(logits, 1 / temperature)",
@@ -52,6 +59,13 @@ edit(
     "no case for temperature zero",
     old="if temperature == 0:\n        return logits.argmax(dim=-1)",
     new="temperature = max(temperature, 1e-1) if temperature >= 0 else temperature",
+    caught_by="a temperature below one sharpens, above one flattens, and zero takes the likeliest",
+)
+edit(
+    "sample_next",
+    "the last of equals at temperature zero",
+    old="return logits.argmax(dim=-1)",
+    new="return logits.shape[-1] - 1 - logits.flip(-1).argmax(dim=-1)",
     caught_by="a temperature below one sharpens, above one flattens, and zero takes the likeliest",
 )
 edit(
