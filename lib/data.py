@@ -12,6 +12,7 @@ import math
 import os
 import urllib.error
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ CACHE_VARIABLE = "COURSE_CACHE"
 HELD_OUT = 10
 """One byte in this many is held out, by whole documents."""
 
-PART = 1 << 16
+PART = 1 << 13
 """Bytes of a part: a long text is cut into such parts, so that it too has documents to hold out."""
 
 
@@ -42,6 +43,8 @@ class Corpus(NamedTuple):
 def corpus(source: str | Path | None = None) -> Corpus:
     """The text to train on, and a tenth of it held out, by whole documents; the same at each call.
 
+    A document that shares a paragraph with another one is never held out.
+
     Args:
         source: a text file, a folder (its `.txt` and `.md` files, by name), or an address that begins with
             `http://` or `https://`, which is downloaded once and kept. `None` means the text in Python itself.
@@ -52,15 +55,19 @@ def corpus(source: str | Path | None = None) -> Corpus:
     train: list[bytes] = []
     held_out: list[bytes] = []
     seen = kept = 0
-    for document in _documents(source):
+    documents = _documents(source)
+    copies = Counter(passage for document in documents for passage in _passages(document))
+    for document in documents:
         seen += len(document)
-        if HELD_OUT * (kept + len(document)) <= seen:
+        # A passage that stands in another document too would be trained on, and then be no test.
+        its_own = all(copies[passage] == 1 for passage in _passages(document))
+        if its_own and HELD_OUT * (kept + len(document)) <= seen:
             held_out.append(document)
             kept += len(document)
         else:
             train.append(document)
     if not held_out:
-        raise DataError(f"{source}: too little text, {seen:,} bytes: at least {HELD_OUT * PART:,} are needed")
+        raise DataError(f"{source}: too little text to hold a tenth of it out: {seen:,} bytes")
     return Corpus(_ids(train), _ids(held_out))
 
 
@@ -79,6 +86,11 @@ def random_batch(ids: Tensor, batch: int, T: int, generator: torch.Generator | N
 def bits_per_byte(nats: float) -> float:
     """A loss per byte in nats, as cross-entropy gives it, in bits: divided by the natural logarithm of 2."""
     return nats / math.log(2)
+
+
+def _passages(document: bytes) -> set[bytes]:
+    """The paragraphs of a document, but for short ones, which recur by chance."""
+    return {passage for passage in document.split(b"\n\n") if len(passage) > 80}
 
 
 def _ids(documents: list[bytes]) -> Tensor:
