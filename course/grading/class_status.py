@@ -69,7 +69,7 @@ def show(console: Console) -> None:
     table = Table(title="The class", title_justify="left")
     table.add_column("Student")
     for chapter_id, points in status.maxima.items():
-        table.add_column(f"{chapter_id}\nof {points:g}", justify="right")
+        table.add_column(f"{chapter_id[:2]}\nof {points:g}", justify="right")  # a whole course fits on a screen
     table.add_column(f"total\nof {sum(status.maxima.values()):g}", justify="right")
     for student, row in status.cells.items():
         marks = [f"{cell:g}" if isinstance(cell, float) else f"[dim]{cell}[/]" for cell in row.values()]
