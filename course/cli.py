@@ -189,6 +189,22 @@ def chat(
     chats.main(model, system, max_new_tokens, seed, temperature=temperature, top_k=top_k, top_p=top_p)
 
 
+@app.command(rich_help_panel=STUDENT)
+def search(
+    question: Annotated[str, typer.Argument(help="A question or a few words, in quotation marks.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many pages, and how many terms.")] = 3,
+) -> None:
+    """Find the pages and glossary entries nearest in meaning, with the encoder you wrote (chapter 10).
+
+    **Examples**
+
+    `course search "how do models know word order"` · `course search "why is writing slow" -n 5`
+    """
+    from course import search as searches
+
+    searches.main(question, count)
+
+
 if (Path(__file__).parent / "grading").is_dir():
     from course.grading import commands
 

@@ -112,8 +112,14 @@ class PretrainedEncoder:
 
 def find_minilm() -> PretrainedEncoder | None:
     """all-MiniLM-L6-v2 from the Python package that carries it; without it, one line says how to get it."""
+    folder = find_minilm_folder()
+    return None if folder is None else PretrainedEncoder(folder)
+
+
+def find_minilm_folder() -> Path | None:
+    """The folder that `lib.checkpoints.load_pretrained` takes; without it, one line says how to get it."""
     spec = importlib.util.find_spec(PACKAGE)  # finds the files without running the package
     if spec is None or not spec.submodule_search_locations:
         print(HOW_TO_GET_MINILM)
         return None
-    return PretrainedEncoder(Path(spec.submodule_search_locations[0]) / "model")
+    return Path(spec.submodule_search_locations[0]) / "model"
