@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-RANGES = {"norm_eps": (0.0, 1.0), "rope_base": (1.0, math.inf)}
+RANGES = {"norm_eps": (0.0, 1.0), "rope_base": (1.0, math.inf), "rope_factor": (0.0, math.inf)}
 """Between which bounds the plan's real numbers lie."""
+
+LAYERS = ("full", "window")
+"""What `layer_pattern` is made of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,7 @@ class Config:
     """`d`: the width of one head. `None` means `D / H`; only `gqa` can have another (Qwen3)."""
 
     d_ff: int | None = None
-    """`F`: the width inside the feed-forward network. `None` means `4 * D`."""
+    """`F`: the width inside the feed-forward network, or inside each expert. `None` means `4 * D`."""
 
     # Kinds of parts
 
@@ -61,8 +64,20 @@ class Config:
     qk_norm: bool = False
     """Whether each head's queries and keys are normed, by `norm`, before they are compared (Qwen3)."""
 
-    feed_forward: Literal["mlp", "swiglu"] = "mlp"
-    """`mlp` is up, activation, down (GPT-2, BERT); `swiglu` is gated (Llama, Mistral, Qwen)."""
+    window: int | None = None
+    """`W`: a token sees itself and the `W - 1` before it, in the layers that `layer_pattern` says. `None`: all."""
+
+    layer_pattern: tuple[str, ...] | None = None
+    """Of `"window"` and `"full"`, one a layer, begun again where it ends. `None` means that all are alike."""
+
+    feed_forward: Literal["mlp", "swiglu", "moe"] = "mlp"
+    """`mlp` is up, activation, down (GPT-2, BERT); `swiglu` is gated (Llama); `moe` chooses among such (Mixtral)."""
+
+    n_experts: int | None = None
+    """`E`: experts of each layer, where `feed_forward` is `moe`; each is a `swiglu`."""
+
+    top_k: int = 2
+    """`k`: how many of the experts a token visits."""
 
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     """Of the `mlp`: `gelu` is exact (BERT), `gelu_tanh` its approximation (GPT-2). `swiglu` has its own."""
@@ -72,6 +87,15 @@ class Config:
 
     rope_base: float = 10000.0
     """Of `rope`: the first pair of columns turns by 1 radian a position, the last by about `1 / rope_base`."""
+
+    rope_scaling: Literal["none", "linear", "yarn"] = "none"
+    """How `rope` reaches past the length it was trained at: positions squeezed, or YaRN's frequencies."""
+
+    rope_factor: float = 1.0
+    """How many times the trained length it reaches; above 1 where there is a `rope_scaling`."""
+
+    rope_original_length: int | None = None
+    """The length it was trained at. `None` means `max_len / rope_factor`."""
 
     max_len: int = 256
     """The longest sequence: rows of the table of positions. `none` and `rope` have no such limit."""
@@ -98,18 +122,24 @@ class Config:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
+        pattern: object = self.layer_pattern
+        if isinstance(pattern, list):  # as JSON has it
+            object.__setattr__(self, "layer_pattern", tuple(pattern))
         for field in fields(self):
             _check(field.name, getattr(self, field.name), hints[field.name])
         self._check_heads()
+        self._check_window()
+        self._check_experts()
+        self._check_scaling()
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"positions='sinusoidal' needs an even d_model, for its pairs of sine and cosine: it is {self.d_model}"
             )
         if self.positions == "rope" and self.d_head % 2:
             raise ValueError(f"positions='rope' needs heads of even width, for its pairs of columns: {self.d_head}")
-        if self.feed_forward == "swiglu" and self.activation != "gelu":
+        if self.feed_forward != "mlp" and self.activation != "gelu":
             raise ValueError(
-                "feed_forward='swiglu' has an activation of its own, SiLU: "
+                f"feed_forward={self.feed_forward!r} has an activation of its own, SiLU: "
                 f"leave activation as it is, not {self.activation!r}"
             )
 
@@ -131,6 +161,49 @@ class Config:
             raise ValueError(
                 f"mixer={self.mixer!r} has {self.kv_heads} key/value heads: leave n_kv_heads, not {self.n_kv_heads}"
             )
+
+    def _check_window(self) -> None:
+        if self.window is not None and not self.causal:
+            raise ValueError(f"window={self.window} looks back, so it needs causal=True")
+        if self.layer_pattern is not None and (self.window is None) == ("window" in self.layer_pattern):
+            raise ValueError(
+                "window and layer_pattern must both speak of windows, or neither: "
+                f"they are {self.window} and {self.layer_pattern}"
+            )
+
+    def _check_experts(self) -> None:
+        if self.feed_forward == "moe":
+            if self.n_experts is None or self.n_experts < self.top_k:
+                raise ValueError(
+                    "feed_forward='moe' needs n_experts of at least top_k: "
+                    f"n_experts is {self.n_experts}, top_k {self.top_k}"
+                )
+        elif self.n_experts is not None:
+            raise ValueError(
+                f"feed_forward={self.feed_forward!r} is one network: leave n_experts, which is {self.n_experts}"
+            )
+
+    def _check_scaling(self) -> None:
+        if self.rope_scaling == "none":
+            if self.rope_factor != 1 or self.rope_original_length is not None:
+                raise ValueError("rope_factor and rope_original_length need a rope_scaling: it is 'none'")
+        elif self.positions != "rope":
+            raise ValueError(f"rope_scaling={self.rope_scaling!r} needs positions='rope', not {self.positions!r}")
+        elif self.rope_factor < 1:
+            raise ValueError(f"rope_factor stretches: it must be at least 1, not {self.rope_factor}")
+
+    def window_of(self, layer: int) -> int | None:
+        """How far the tokens of a layer, counted from 0, look back; `None` where they see all."""
+        if self.layer_pattern is None:
+            return self.window
+        return self.window if self.layer_pattern[layer % len(self.layer_pattern)] == "window" else None
+
+    @property
+    def original_length(self) -> int:
+        """The length that `rope` was trained at, `rope_original_length` with its default worked out."""
+        if self.rope_original_length is not None:
+            return self.rope_original_length
+        return round(self.max_len / self.rope_factor)
 
     @property
     def d_head(self) -> int:
@@ -170,7 +243,12 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 def _check(name: str, value: object, hint: object) -> None:
     """Refuse a value which the field's annotation does not allow, and sizes below one."""
     choices = get_args(hint)
-    if choices and isinstance(choices[0], str):
+    if name == "layer_pattern":
+        if value is not None and (
+            not isinstance(value, tuple) or not value or not all(part in LAYERS for part in value)
+        ):
+            raise ValueError(f"{name} must be a tuple of {' and '.join(map(repr, LAYERS))}, not {value!r}")
+    elif choices and isinstance(choices[0], str):
         if value not in choices:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
     elif hint is bool:

@@ -45,7 +45,7 @@ def stream(
     if cache is None:
         cache = pieces.take("kv_cache", "KVCache", "writing")(model.config.n_layers)
     for _ in range(max_new_tokens):
-        with torch.no_grad():  # not around the yield, where it would hold for the caller's code too
+        with torch.inference_mode():  # not around the yield, where it would hold for the caller's code too
             ids = sample_next(model(ids, cache=cache)[:, -1], **sampling)[:, None]
         token = int(ids)
         if token in stop_ids:

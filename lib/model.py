@@ -37,6 +37,8 @@ class ParameterCount(NamedTuple):
     total: int
     without_embeddings: int
     """Those of the layers and the last norm: without the tables of tokens and positions and `lm_head`."""
+    active: int
+    """Those that one token meets: all but the experts that it does not visit."""
 
 
 class LanguageModel(nn.Module):
@@ -69,13 +71,19 @@ class LanguageModel(nn.Module):
 
     def __init__(self, config: Config) -> None:
         with pieces.naming_the_chapter("LanguageModel"):
-            super().__init__(config if config.mixer == "mha" else _around(config))
+            own_blocks = config.mixer == "mha" and config.feed_forward != "moe"
+            super().__init__(config if own_blocks else _around(config))
             self.config = config
-            if config.mixer != "mha":
+            if not own_blocks:
                 self.blocks = nn.ModuleList(_block(config) for _ in range(config.n_layers))
             if config.qk_norm:
                 self._add_norms()
         self.initialise()
+
+    @property
+    def _is_plain(self) -> bool:
+        config = self.config
+        return config.positions != "rope" and not config.qk_norm and config.window is None
 
     def _add_norms(self) -> None:
         name = NORMS[self.config.norm]
@@ -103,7 +111,7 @@ class LanguageModel(nn.Module):
         if cache is not None and not self.config.causal:
             raise ValueError("a cache needs a causal model: here every token sees later ones too")
         with pieces.naming_the_chapter("LanguageModel"):
-            if cache is None and self.config.positions != "rope" and not self.config.qk_norm:
+            if cache is None and self._is_plain:
                 return super().forward(ids)  # as chapter 08 left it
             start = 0 if cache is None else cache.length
             attend = Attend(self.config, self.blocks, start, ids.shape[1], cache, ids.device)
@@ -130,10 +138,13 @@ class LanguageModel(nn.Module):
         return next(self.parameters()).device
 
     def count_parameters(self) -> ParameterCount:
-        """The number of parameters in all, and without the embeddings at both ends."""
+        """The number of parameters in all, without the embeddings at both ends, and those that a token meets."""
         sizes = {name: parameter.numel() for name, parameter in self.named_parameters()}
         inner = sum(size for name, size in sizes.items() if name.startswith(("blocks.", "norm.")))
-        return ParameterCount(sum(sizes.values()), inner)
+        experts = sum(size for name, size in sizes.items() if ".sublayer.experts." in name)
+        config, total = self.config, sum(sizes.values())
+        idle = experts - experts * config.top_k // config.n_experts if config.n_experts else 0
+        return ParameterCount(total, inner, total - idle)
 
     def summary(self) -> str:
         """The model on a few lines: widths, kinds of parts, parameters, device, whose attention runs."""
@@ -151,19 +162,32 @@ class LanguageModel(nn.Module):
             "learned": f"learned, up to {config.max_len:,}",
             "rope": f"rotary, base {config.rope_base:,.0f}",
         }
+        if config.rope_scaling != "none":
+            reach = f"{config.rope_factor:g} times {config.original_length:,}"
+            positions["rope"] += f", stretched to {reach} by {config.rope_scaling}"
         output = "the table of embeddings" if config.tied_embeddings else "a layer of its own, lm_head"
-        inner = config.activation if config.feed_forward == "mlp" else "gated"
-        yield "parameters", f"{count.total:,} ({count.without_embeddings:,} without embeddings)"
+        inner: str = config.activation if config.feed_forward == "mlp" else "gated"
+        if config.n_experts:
+            inner += f", {config.top_k} of {config.n_experts} experts a token"
+        met = f", {count.active:,} a token" if config.n_experts else ""
+        yield "parameters", f"{count.total:,} ({count.without_embeddings:,} without embeddings{met})"
         yield "tokens", f"{config.vocab_size:,} ids to vectors of {config.d_model:,}; scored by {output}"
         yield "positions", positions[config.positions]
         yield "norm", f"{config.norm}, {config.placement}-norm"
         shared = "" if config.kv_heads == config.n_heads else f" over {config.kv_heads} of keys and values"
-        sees = "causal" if config.causal else "both ways"
+        sees = self._sees()
         yield "attention", f"{config.n_heads} heads of {config.d_head}{shared}, {sees}"
         yield "", self._parts("attention")
         yield "", _origin(pieces.take("attention", "attention", "LanguageModel"))
         yield "feed-forward", f"{config.d_model:,} to {config.ff_width:,} and back, {inner}"
         yield "", self._parts("feed_forward")
+
+    def _sees(self) -> str:
+        if self.config.window is None:
+            return "causal" if self.config.causal else "both ways"
+        short = sum(self.config.window_of(layer) is not None for layer in range(self.config.n_layers))
+        where = "" if short == self.config.n_layers else f" in {short} of {self.config.n_layers} layers"
+        return f"causal, the last {self.config.window:,} tokens{where}"
 
     def _parts(self, place: str) -> str:
         """What stands at one place of the layers, and where its code is."""
@@ -173,21 +197,27 @@ class LanguageModel(nn.Module):
 
 def _around(config: Config) -> Config:
     """The plan for a `Transformer` whose layers the model makes itself: everything around them, one plain layer."""
-    positions = "none" if config.positions == "rope" else config.positions
-    return replace(
-        config, n_layers=1, mixer="mha", n_heads=1, n_kv_heads=None, head_dim=None, qk_norm=False, positions=positions
-    )
+    plain: dict[str, Any] = {"n_layers": 1, "mixer": "mha", "n_heads": 1, "n_kv_heads": None, "head_dim": None}
+    plain |= {"qk_norm": False, "feed_forward": "mlp", "n_experts": None}
+    if config.positions == "rope":
+        plain |= {"positions": "none", "rope_scaling": "none", "rope_factor": 1.0, "rope_original_length": None}
+    return replace(config, **plain)
 
 
 def _block(config: Config) -> nn.Module:
-    """One layer of your `TransformerBlock`, around the attention that the plan asks for."""
+    """One layer of your `TransformerBlock`, around the attention and the experts that the plan asks for."""
+    D, H, bias = config.d_model, config.n_heads, config.bias
+    parts: dict[str, nn.Module] = {}
     if config.mixer == "mqa":
         kind = pieces.take("multi_query_attention", "MultiQueryAttention", "Config(mixer='mqa')")
-        attention = kind(config.d_model, config.n_heads, bias=config.bias)
-    else:
+        parts["attention"] = kind(D, H, bias=bias)
+    elif config.mixer == "gqa":
         kind = pieces.take("grouped_query_attention", "GroupedQueryAttention", "Config(mixer='gqa')")
-        attention = kind(config.d_model, config.n_heads, config.kv_heads, bias=config.bias, head_dim=config.head_dim)
-    block: nn.Module = pieces.take("transformer", "TransformerBlock", "LanguageModel")(config, attention=attention)
+        parts["attention"] = kind(D, H, config.kv_heads, bias=bias, head_dim=config.head_dim)
+    if config.feed_forward == "moe":
+        kind = pieces.take("expert_router", "MixtureOfExperts", "Config(feed_forward='moe')")
+        parts["feed_forward"] = kind(D, config.ff_width, config.n_experts, config.top_k)
+    block: nn.Module = pieces.take("transformer", "TransformerBlock", "LanguageModel")(config, **parts)
     return block
 
 
@@ -230,6 +260,14 @@ def _needed(config: Config) -> Iterator[tuple[str, str, str]]:
     if config.positions == "rope":
         for name in ("rope_frequencies", "rope_cos_sin", "apply_rope"):
             yield "rotary_embedding", name, field("positions")
+    if config.rope_scaling == "linear":
+        yield "position_interpolation", "interpolate_positions", field("rope_scaling")
+    if config.rope_scaling == "yarn":
+        yield "position_interpolation", "yarn_frequencies", field("rope_scaling")
+        yield "position_interpolation", "yarn_attention_factor", field("rope_scaling")
+    if config.window is not None:
+        yield "sliding_window_attention", "sliding_window_mask", field("window")
+        yield "sliding_window_attention", "sliding_window_attention", field("window")
     yield "layer_normalization", NORMS[config.norm], field("norm")
     yield "residual_connection", "Residual", model
     if config.feed_forward == "mlp":
@@ -238,6 +276,10 @@ def _needed(config: Config) -> Iterator[tuple[str, str, str]]:
         yield "feed_forward", "FeedForward", field("feed_forward")
     else:
         yield "feed_forward", "SwiGLU", field("feed_forward")
+    if config.feed_forward == "moe":
+        yield "mixture_of_experts", "dispatch", field("feed_forward")
+        yield "expert_router", "route", field("feed_forward")
+        yield "expert_router", "MixtureOfExperts", field("feed_forward")
     yield "transformer", "TransformerBlock", model
     yield "transformer", "Transformer", model
 

@@ -80,7 +80,7 @@ def attention(
         raise ValueError(f"there must be one value for each key: {k.shape[-2]} keys, {v.shape[-2]} values")
     scores = attention_scores(q, k)  # (..., T, S)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = torch.where(mask, scores, -math.inf)
     weights = softmax(scores, dim=-1)  # over the keys
     output = weights @ v  # (..., T, S) @ (..., S, d_v) -> (..., T, d_v)
     return (output, weights) if return_weights else output

@@ -70,24 +70,27 @@ def mean_pool(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     Returns:
         The means, `(B, D)`, in the dtype of `hidden`; zeros for a text without a token.
 
-    Source: "Sentence-BERT" (Reimers and Gurevych, 2019).
+    Source: "Sentence-BERT", section 3 (Reimers and Gurevych, 2019).
     """
-    weights = attention_mask.to(hidden.dtype).unsqueeze(-1)  # (B, T, 1)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+    tokens = attention_mask.bool().unsqueeze(-1)  # (B, T, 1)
+    total = hidden.masked_fill(~tokens, 0).sum(dim=1)  # (B, D)
+    return total / tokens.sum(dim=1).clamp(min=1)  # a text without a token: 0 / 1
 
 
 class Encoder(nn.Module):
     """Ids in, one vector a token out; every token sees every other.
 
     Its parts: `embedding`, a `TokenEmbedding`; `positions`, where they are learned; `blocks`, an
-    `nn.ModuleList` of `TransformerBlock`; `norm`, which stands where no block norms: on the
-    embeddings where the placement is `post` (BERT), on the last block's output where it is `pre`.
+    `nn.ModuleList` of `TransformerBlock`; `norm`, which stands where no block norms: on the sum of
+    embeddings and positions where the placement is `post` (BERT), on the last block's output where
+    it is `pre`. A fixed table of positions is no parameter and is not in the state dict. Positions
+    that are neither `learned` nor `sinusoidal` are not added.
 
     Args:
         config: the plan; kept as `config`.
 
     Raises:
-        ValueError: the plan is causal; the message says so.
+        ValueError: the plan is causal; the message names the field, `causal`.
 
     Source: "BERT: Pre-training of Deep Bidirectional Transformers" (Devlin et al., 2019).
     """
@@ -119,15 +122,24 @@ class Encoder(nn.Module):
 
         Returns:
             The tokens' vectors, `(B, T, D)`. Those of padding mean nothing.
+
+        Raises:
+            ValueError: there are positions to add and `T` is more than `max_len`; the message names
+                both.
         """
+        T, config = ids.shape[1], self.config
+        if config.positions in ("learned", "sinusoidal") and config.max_len < T:
+            raise ValueError(f"there are more tokens than positions: T is {T}, max_len is {config.max_len}")
         x = self.embedding(ids)  # (B, T, D)
-        if self.config.positions == "learned":
+        if config.positions == "learned":
             x = self.positions(x)
-        elif self.config.positions == "sinusoidal":
-            x = x + self.table[: ids.shape[1]]
-        if self.config.placement == "post":
+        elif config.positions == "sinusoidal":
+            x = x + self.table[:T]
+        if config.placement == "post":
             x = self.norm(x)
-        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B, 1, 1, T): the keys
+        mask = None
+        if attention_mask is not None:
+            mask = attention_mask.bool()[:, None, None, :]  # (B, 1, 1, T): the same keys for all queries
         for block in self.blocks:
             x = block(x, mask=mask)
-        return self.norm(x) if self.config.placement == "pre" else x
+        return self.norm(x) if config.placement == "pre" else x

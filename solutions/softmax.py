@@ -29,7 +29,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     largest = scores.detach().amax(dim, keepdim=True).clamp(min=lowest)  # (..., 1, ...)
     powers = torch.exp(scores - largest)  # the largest score of each row becomes exp(0) = 1
     total = powers.sum(dim, keepdim=True)  # at least 1, or 0 where no score is a candidate
-    weights = powers / total.masked_fill(total == 0, 1.0)
+    weights = powers * total.masked_fill(total == 0, 1.0).reciprocal()  # one division a row, not one a score
     return weights.to(x.dtype) if x.is_floating_point() else weights
 
 

@@ -14,14 +14,14 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lib.config
 import lib.transformer
 from course import paths
-from lib.model import Config, LanguageModel
+from lib.model import Config, LanguageModel, ParameterCount
 from lib.multi_head_attention import MultiHeadAttention
 from lib.transformer import Transformer, TransformerBlock
 from tests import weights
@@ -33,6 +33,9 @@ PLANS = [
     replace(SMALL, feed_forward="swiglu", bias=False, tied_embeddings=False, positions="none"),
 ]
 QWEN = replace(PLANS[2], mixer="gqa", n_kv_heads=2, head_dim=10, qk_norm=True, positions="rope", norm="rmsnorm")
+MIXTRAL = replace(
+    QWEN, qk_norm=False, feed_forward="moe", n_experts=5, window=3, rope_scaling="yarn", rope_factor=4.0, max_len=40
+)
 HINTS = get_type_hints(Config)
 CHOICES = {name: list(get_args(hint)) for name, hint in HINTS.items() if isinstance((*get_args(hint), 0)[0], str)}
 plans = pytest.mark.parametrize("config", PLANS, ids=["GPT", "post-norm", "gated"])
@@ -143,6 +146,13 @@ ONLY_OF = {
     "n_kv_heads": ("mixer", "gqa"),
     "head_dim": ("mixer", "gqa"),
     "rope_base": ("positions", "rope"),
+    "rope_scaling": ("positions", "rope"),
+    "rope_factor": ("rope_scaling", "yarn"),
+    "rope_original_length": ("rope_scaling", "yarn"),
+    "window": ("causal", True),
+    "layer_pattern": ("causal", True),
+    "n_experts": ("feed_forward", "moe"),
+    "top_k": ("feed_forward", "moe"),
 }
 """Fields that belong to one value of another field: elsewhere they are refused, or nothing hangs on them."""
 
@@ -152,17 +162,30 @@ def alternatives(name: str, config: Config) -> list[dict[str, Any]]:
     now, hint = getattr(config, name), HINTS[name]
     if name == "mixer":
         return [{"mixer": kind, "n_kv_heads": 2 if kind == "gqa" else None, "head_dim": None} for kind in CHOICES[name]]
+    if name == "feed_forward":
+        return [{name: kind, "n_experts": 5 if kind == "moe" else None, "activation": "gelu"} for kind in CHOICES[name]]
+    if name == "positions":
+        return [{name: kind, "rope_scaling": "none", "rope_factor": 1.0} for kind in CHOICES[name]]
+    if name == "rope_scaling":
+        return [{name: kind, "rope_factor": 1.0 if kind == "none" else 4.0} for kind in CHOICES[name]]
+    if name == "layer_pattern":
+        patterns = None, ("window", "full"), ("full", "window")
+        return [{name: pattern, "window": 3} for pattern in patterns]
+    if name == "window":
+        return [{name: window, "layer_pattern": None} for window in (None, 2, 3)]
     if hint is bool:
-        return [{name: True}, {name: False}]
+        return [{name: True}, {name: False, **({"window": None} if name == "causal" else {})}]
     if name in CHOICES:
         return [{name: choice} for choice in CHOICES[name]]
-    other = {"norm_eps": 1e-2, "rope_base": 50.0}.get(name, 36 if now is None else 2 * now)
+    other = {"norm_eps": 1e-2, "rope_base": 50.0, "rope_original_length": 4000}.get(
+        name, 36 if now is None else 2 * now
+    )
     return [{name: now}, {name: other}]
 
 
 fields_of_plans = [
     pytest.param(field.name, config, id=f"{field.name}-{label}")
-    for label, config in zip(["GPT", "post-norm", "gated", "Qwen"], [*PLANS, QWEN], strict=True)
+    for label, config in zip(["GPT", "post-norm", "gated", "Qwen", "Mixtral"], [*PLANS, QWEN, MIXTRAL], strict=True)
     for field in fields(Config)
     if field.name not in ONLY_OF or getattr(config, ONLY_OF[field.name][0]) == ONLY_OF[field.name][1]
 ]
@@ -204,6 +227,12 @@ any_plan = st.fixed_dictionaries(
         "head_dim": st.none() | st.integers(1, 5),
         "norm_eps": st.sampled_from([1e-12, 1e-5, 0.1]),
         "rope_base": st.sampled_from([2.0, 1e4, 1e6]),
+        "rope_factor": st.sampled_from([0.5, 1.0, 4.0]),
+        "rope_original_length": st.none() | st.integers(1, 9),
+        "window": st.none() | st.integers(1, 9),
+        "layer_pattern": st.none() | st.lists(st.sampled_from(["full", "window"]), min_size=1, max_size=3).map(tuple),
+        "n_experts": st.none() | st.integers(1, 4),
+        "top_k": st.integers(1, 4),
         **{name: st.sampled_from(choices) for name, choices in CHOICES.items()},
         **{name: st.booleans() for name, hint in HINTS.items() if hint is bool},
     }
@@ -226,8 +255,28 @@ def contradictions(plan: dict[str, Any]) -> list[tuple[str, ...]]:
         found.append(("positions", "width"))
     if plan["positions"] == "sinusoidal" and plan["d_model"] % 2:
         found.append(("positions", "d_model"))
-    if plan["feed_forward"] == "swiglu" and plan["activation"] != "gelu":
+    if plan["feed_forward"] != "mlp" and plan["activation"] != "gelu":
         found.append(("feed_forward", "activation"))
+    return found + contradictions_of_long_and_sparse(plan)
+
+
+def contradictions_of_long_and_sparse(plan: dict[str, Any]) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    window, pattern, experts = plan["window"], plan["layer_pattern"], plan["n_experts"]
+    if window is not None and not plan["causal"]:
+        found.append(("window", "causal"))
+    if pattern is not None and ("window" in pattern) != (window is not None):
+        found.append(("window", "layer_pattern"))
+    if (experts is None) == (plan["feed_forward"] == "moe"):
+        found.append(("feed_forward", "n_experts"))
+    if experts is not None and experts < plan["top_k"]:
+        found.append(("n_experts", "top_k"))
+    if plan["rope_scaling"] == "none" and (plan["rope_factor"] != 1 or plan["rope_original_length"] is not None):
+        found.append(("rope_scaling",))
+    if plan["rope_scaling"] != "none" and plan["positions"] != "rope":
+        found.append(("rope_scaling", "positions"))
+    if plan["rope_scaling"] != "none" and plan["rope_factor"] < 1:
+        found.append(("rope_factor",))
     return found
 
 
@@ -265,6 +314,7 @@ def test_a_value_that_a_field_cannot_have_is_refused_by_name(data: st.DataObject
         value = data.draw(st.integers() | st.none() | st.text(max_size=3))
     elif hint is float:
         value = data.draw(st.sampled_from([0, 1, -0.5, math.nan, math.inf, True, "x", None]))
+        assume((name, value) != ("rope_factor", 1))  # the one of these that a field may have
     else:
         value = data.draw(not_a_size if getattr(SMALL, name) is None else not_a_size | st.none())
     with pytest.raises(ValueError, match=rf"^{name} must be ") as caught:
@@ -316,7 +366,7 @@ def test_an_untrained_model_finds_every_token_about_as_likely() -> None:
 def test_parameters_are_counted_as_for_gpt2_small() -> None:
     with torch.device("meta"):  # sizes without memory
         model = LanguageModel(Config(vocab_size=50257, d_model=768, n_layers=12, n_heads=12, max_len=1024))
-    assert model.count_parameters() == (124_439_808, 124_439_808 - (50_257 + 1_024) * 768)
+    assert model.count_parameters() == ParameterCount(124_439_808, 124_439_808 - (50_257 + 1_024) * 768, 124_439_808)
     assert model.device == torch.device("meta")
     assert "on meta" in str(model)
     assert "124,439,808 (85,056,000 without embeddings)" in str(model)
@@ -325,11 +375,12 @@ def test_parameters_are_counted_as_for_gpt2_small() -> None:
 @plans
 def test_counts_add_up(config: Config) -> None:
     model = LanguageModel(config)
-    total, without = model.count_parameters()
+    total, without, active = model.count_parameters()
     tables = config.vocab_size * config.d_model * (1 if config.tied_embeddings else 2)
     tables += config.max_len * config.d_model if config.positions == "learned" else 0
     assert total == sum(parameter.numel() for parameter in model.parameters())
     assert total - without == tables
+    assert active == total
 
 
 @plans

@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
     app.command("new-chapter", rich_help_panel=PROJECT)(new_chapter)
     bench = typer.Typer(no_args_is_help=True, help="Measure speed, side by side with other tools.")
     bench.command("grade")(bench_grade)
+    bench.command("lib")(bench_lib)
     app.add_typer(bench, name="bench", rich_help_panel=PROJECT)
 
 
@@ -221,6 +222,21 @@ def bench_grade(
 
     `course bench grade --submissions 24 --rounds 3` · `course bench grade 01`
     """
-    from course.bench import grade as measure
+    from course.bench_grade import grade as measure
 
     measure(_ids(keys), submissions, rounds, jobs)
+
+
+def bench_lib(
+    rounds: Annotated[int, typer.Option("--rounds", "-r", min=1, help="How often both sides are measured.")] = 3,
+    only: Annotated[str | None, typer.Option(help="One measurement alone: decode or train.")] = None,
+) -> None:
+    """Write with SmolLM2 and train a small model, here and in the reference library, and compare speed and memory.
+
+    **Example**
+
+    `course bench lib` · `course bench lib --only decode --rounds 5`
+    """
+    from course.bench_lib import main as measure
+
+    measure(rounds, only)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,22 @@ class _Largest(TorchDispatchMode):
                 # An expanded view reports its elements but holds only its storage.
                 held = value.untyped_storage().nbytes() // max(value.element_size(), 1)
                 self.elements = max(self.elements, min(value.numel(), held))
+        return result
+
+
+class _Made(TorchDispatchMode):
+    """Adds up the elements of all tensors that operators make; a view of what was there makes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {x.untyped_storage().data_ptr() for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)}
+        result = function(*args, **(kwargs or {}))
+        for value in tree_flatten(result)[0]:
+            if isinstance(value, Tensor) and value.untyped_storage().data_ptr() not in given:
+                self.elements += value.numel()
         return result
 
 
@@ -61,6 +78,36 @@ def largest_tensor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> i
     with _Largest() as record:
         function(*args, **kwargs)
     return record.elements
+
+
+def made(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Elements of all tensors that `function(*args, **kwargs)` makes on its way, added up: a measure of its work."""
+    with _Made() as record:
+        function(*args, **kwargs)
+    return record.elements
+
+
+def kept_bytes(thing: Any) -> int:
+    """Bytes of memory that the tensors in an object's attributes keep alive, a whole tensor for a view of it."""
+    storages: dict[int, int] = {}
+    _storages(thing, storages, set())
+    return sum(storages.values())
+
+
+def _storages(thing: Any, found: dict[int, int], seen: set[int]) -> None:
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        found[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            _storages(value, found, seen)
+    elif isinstance(thing, list | tuple | set | deque):
+        for value in thing:
+            _storages(value, found, seen)
+    elif hasattr(thing, "__dict__"):
+        _storages(vars(thing), found, seen)
 
 
 def operators(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
@@ -141,6 +188,11 @@ def config(**fields: Any) -> Any:
     return importlib.import_module("lib.config").Config(**fields)
 
 
+def language_model(**fields: Any) -> Any:
+    """A `LanguageModel` of the plan with these fields, from `lib.model`; chapters before it have no use for it."""
+    return importlib.import_module("lib.model").LanguageModel(config(**fields))
+
+
 class Times(nn.Module):
     """A sublayer that multiplies by `factor`, and keeps the names of the keywords it was called with."""
 
@@ -203,3 +255,40 @@ class SumModel:
         self.lengths.append(ids.shape[1])
         self.with_gradient.append(torch.is_grad_enabled())
         return 30.0 * functional.one_hot(ids.cumsum(dim=1) % self.vocab_size, self.vocab_size).float()
+
+
+class CountingExperts(nn.ModuleList):
+    """Experts, `tanh(W x + b)` each, that keep what they were called with.
+
+    Args:
+        weights: `(E, D, D)`, one matrix an expert.
+        biases: `(E, D)`.
+    """
+
+    def __init__(self, weights: Tensor, biases: Tensor) -> None:
+        super().__init__(CountingExpert(w, b) for w, b in zip(weights, biases, strict=True))
+
+    def calls(self) -> list[int]:
+        """How often each expert was called."""
+        return [len(expert.seen) for expert in self._all()]
+
+    def rows(self) -> list[list[list[float]]]:
+        """The rows that each expert was given, those of all its calls in order."""
+        return [[row for x in expert.seen for row in x.tolist()] for expert in self._all()]
+
+    def _all(self) -> list[CountingExpert]:
+        return [expert for expert in self if isinstance(expert, CountingExpert)]
+
+
+class CountingExpert(nn.Module):
+    """One of `CountingExperts`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight.detach().clone()), nn.Parameter(bias.detach().clone())
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows, `(n, D)`, to rows, `(n, D)`."""
+        self.seen.append(x.detach().clone())
+        return torch.tanh(functional.linear(x, self.weight, self.bias))

@@ -20,7 +20,7 @@ from course.grading import files as safe_files
 from course.release import myst, requirements
 
 README = Path(__file__).with_name("student_readme.md")
-INSTRUCTOR_ONLY = {"bench.py", "new_chapter.py"}
+INSTRUCTOR_ONLY = {"bench_grade.py", "bench_lib.py", "new_chapter.py"}
 MANIFEST = ".course/shipped.json"
 FIXED_TIME = (2020, 1, 1, 0, 0, 0)  # so that the same files make the same zip
 PYPROJECT = """\

@@ -25,42 +25,42 @@ edit(
 edit(
     "attention",
     "mask inverted",
-    old="~mask, -math.inf",
-    new="mask, -math.inf",
+    old="torch.where(mask,",
+    new="torch.where(~mask,",
     caught_by="True in the mask means may attend",
 )
 edit(
     "attention",
     "mask ignored",
-    old="if mask is not None:\n        scores = scores.masked_fill(~mask, -math.inf)",
+    old="if mask is not None:\n        scores = torch.where(mask, scores, -math.inf)",
     new="",
     caught_by="hidden keys have no part in the weights",
 )
 edit(
     "attention",
     "scores multiplied by the mask",
-    old="scores.masked_fill(~mask, -math.inf)",
+    old="torch.where(mask, scores, -math.inf)",
     new="scores * mask",
     caught_by="hidden keys have no part in the weights",
 )
 edit(
     "attention",
     "hidden scores set to zero",
-    old="scores.masked_fill(~mask, -math.inf)",
+    old="torch.where(mask, scores, -math.inf)",
     new="scores.masked_fill(~mask, 0.0)",
     caught_by="hidden keys have no part in the weights",
 )
 edit(
     "attention",
     "mask after the softmax, without sharing out again",
-    old="scores = scores.masked_fill(~mask, -math.inf)\n    weights = softmax(scores, dim=-1)",
+    old="scores = torch.where(mask, scores, -math.inf)\n    weights = softmax(scores, dim=-1)",
     new="weights = softmax(scores, dim=-1) * mask\n    else:\n        weights = softmax(scores, dim=-1)",
     caught_by="each query's weights sum to one over its keys",
 )
 edit(
     "attention",
     "mask after the softmax: the future counts in the sum",
-    old="scores = scores.masked_fill(~mask, -math.inf)\n    weights = softmax(scores, dim=-1)",
+    old="scores = torch.where(mask, scores, -math.inf)\n    weights = softmax(scores, dim=-1)",
     new="weights = softmax(scores, dim=-1).masked_fill(~mask, 0.0)\n"
     "    else:\n        weights = softmax(scores, dim=-1)",
     caught_by="no output depends on a later token",
@@ -68,14 +68,14 @@ edit(
 edit(
     "attention",
     "-1e9 written into the scores",
-    old="-math.inf)",
-    new="-1e9)",
+    old="torch.where(mask, scores, -math.inf)",
+    new="scores.masked_fill(~mask, -1e9)",
     caught_by="float16 and bfloat16 work, with a mask too",
 )
 edit(
     "attention",
     "-1e9 added to the scores",
-    old="scores.masked_fill(~mask, -math.inf)",
+    old="torch.where(mask, scores, -math.inf)",
     new="scores + (~mask).to(scores.dtype) * -1e9",
     caught_by="a query that may attend to nothing gets zeros",
 )
@@ -160,21 +160,21 @@ edit(
 edit(
     "attention",
     "a square mask, rows counted from the first key, in place of the mask that was passed",
-    old="masked_fill(~mask,",
-    new="masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1),",
+    old="torch.where(mask, scores, -math.inf)",
+    new="scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)",
     caught_by="the last queries alone get what they get among all",
 )
 edit(
     "attention",
     "the mask must have every dimension",
-    old="scores = scores.masked_fill(~mask, -math.inf)",
+    old="scores = torch.where(mask, scores, -math.inf)",
     new="scores = scores.clone()\n        scores[~mask] = -math.inf",
     caught_by="a mask may have fewer dimensions than the scores, or size 1 where it says the same for all",
 )
 edit(
     "attention",
     "the mask turned round in place",
-    old="scores = scores.masked_fill(~mask, -math.inf)",
+    old="scores = torch.where(mask, scores, -math.inf)",
     new="scores = scores.masked_fill(mask.logical_not_(), -math.inf)",
     caught_by="nothing passed in is changed, whatever its memory layout",
 )
@@ -230,15 +230,15 @@ edit(
 edit(
     "attention",
     "any square mask taken for the causal one",
-    old="scores.masked_fill(~mask,",
-    new="scores.masked_fill(~(causal_mask(*mask.shape) if mask.ndim == 2 and len({*mask.shape}) == 1 else mask),",
+    old="torch.where(mask,",
+    new="torch.where((causal_mask(*mask.shape) if mask.ndim == 2 and len({*mask.shape}) == 1 else mask),",
     caught_by="hidden keys have no part in the weights",
 )
 edit(
     "attention",
     "a mask of one column laid along the keys",
-    old="scores.masked_fill(~mask,",
-    new="scores.masked_fill(~(mask.mT if mask.shape[-1] == 1 else mask),",
+    old="torch.where(mask,",
+    new="torch.where((mask.mT if mask.shape[-1] == 1 else mask),",
     caught_by="a mask may have fewer dimensions than the scores, or size 1 where it says the same for all",
 )
 edit(

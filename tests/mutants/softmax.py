@@ -152,8 +152,8 @@ edit(
 edit(
     "softmax",
     "an empty row is zeros in float32 alone",
-    old="weights = powers / total.masked_fill(total == 0, 1.0)",
-    new="weights = powers / (total.masked_fill(total == 0, 1.0) if x.dtype == torch.float32 else total)",
+    old="total.masked_fill(total == 0, 1.0).reciprocal()",
+    new="(total.masked_fill(total == 0, 1.0) if x.dtype == torch.float32 else total).reciprocal()",
     caught_by="a row of nothing but -inf gets zeros",
 )
 edit(

@@ -12,12 +12,13 @@ import nbformat
 import pytest
 from rich.console import Console
 
-from course import bench
+from course import bench_grade
+from course.bench_grade import Run, make_submissions
 from course.errors import CourseError
 
 
 def test_submissions_begin_with_a_perfect_one_and_go_on_with_mutants() -> None:
-    made = bench.make_submissions(["01"], 4)
+    made = make_submissions(["01"], 4)
     assert [item.student for item in made] == ["student000", "student001", "student002", "student003"]
     assert {item.chapter for item in made} == {"01_softmax"}
     assert len({item.notebook for item in made}) == 4, "four different notebooks"
@@ -28,15 +29,23 @@ def test_submissions_begin_with_a_perfect_one_and_go_on_with_mutants() -> None:
 
 
 def test_submissions_take_the_chapters_in_turn() -> None:
-    made = bench.make_submissions(["00", "01"], 4)
+    made = make_submissions(["00", "01"], 4)
     assert [item.chapter[:2] for item in made] == ["00", "01", "00", "01"]
 
 
 def test_report_gives_ratio_medians_and_memory() -> None:
-    ours = [bench.Run(6.0, 700 * 2**20, 8), bench.Run(8.0, 800 * 2**20, 8), bench.Run(6.0, 600 * 2**20, 8)]
-    stock = [bench.Run(48.0, 300 * 2**20, 8), bench.Run(40.0, 300 * 2**20, 8), bench.Run(60.0, 310 * 2**20, 8)]
+    ours = [
+        Run(6.0, 700 * 2**20, 8),
+        Run(8.0, 800 * 2**20, 8),
+        Run(6.0, 600 * 2**20, 8),
+    ]
+    stock = [
+        Run(48.0, 300 * 2**20, 8),
+        Run(40.0, 300 * 2**20, 8),
+        Run(60.0, 310 * 2**20, 8),
+    ]
     console = Console(record=True, width=200, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open as long as the console)
-    bench.report(console, {bench.OURS: ours, bench.STOCK: stock}, bench.make_submissions(["01"], 1))
+    bench_grade.report(console, {bench_grade.OURS: ours, bench_grade.STOCK: stock}, make_submissions(["01"], 1))
     said = console.export_text()
     assert "80.0" in said and "10.0" in said  # the medians of 80, 60, 80 and of 10, 12, 8
     assert "ratio: 8.0 (median of 8.0, 5.0, 10.0)" in said
@@ -45,10 +54,10 @@ def test_report_gives_ratio_medians_and_memory() -> None:
 
 def test_too_few_submissions_for_the_rounds() -> None:
     with pytest.raises(CourseError, match="cannot fill 3 rounds"):
-        bench.grade(["01"], submissions=2, rounds=3, jobs=1)
+        bench_grade.grade(["01"], submissions=2, rounds=3, jobs=1)
 
 
-class _Lazy(bench._Side):
+class _Lazy(bench_grade._Side):
     """A side that leaves the submissions ungraded."""
 
     def commands(self, chapter_ids: list[str]) -> list[list[str]]:
@@ -59,13 +68,13 @@ def test_a_side_that_grades_less_gives_no_number(tmp_path: Path) -> None:
     side = _Lazy(tmp_path / "lazy")
     side.template.mkdir()
     with pytest.raises(CourseError, match="graded 0 of 1"):
-        side.run(bench.make_submissions(["01"], 1))
+        side.run(make_submissions(["01"], 1))
 
 
 def test_memory_counts_children() -> None:
     child = "x = bytearray(80 * 2**20); import time; time.sleep(2)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    with bench.PeakMemory() as memory:
+    with bench_grade.PeakMemory() as memory:
         process = subprocess.Popen([sys.executable, "-c", code])
         memory.watch(process.pid)
         process.wait()
