@@ -6,6 +6,7 @@ This module is given: no exercise. A family is two functions: one turns its sett
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -145,7 +146,7 @@ def _gpt2_takes(config: Config) -> Takes:
             yield f"{ours}feed_forward.norm.{kind}", Take(f"{theirs}ln_2.{kind}")
 
 
-# Llama, Mistral, Qwen3
+# Llama, Mistral, Qwen3, Mixtral
 
 
 def _llama_config(settings: Settings) -> dict[str, Any]:
@@ -153,8 +154,6 @@ def _llama_config(settings: Settings) -> dict[str, Any]:
     settings.must_be("mlp_bias", False)
     settings.must_be("is_decoder", True, False)
     context = settings.size("max_position_embeddings", 2048)
-    if settings.get("use_sliding_window", True):
-        _check_window(settings, context)
     heads = settings.size("num_attention_heads")
     return {
         "vocab_size": settings.size("vocab_size"),
@@ -163,7 +162,7 @@ def _llama_config(settings: Settings) -> dict[str, Any]:
         "d_ff": settings.size("intermediate_size"),
         "max_len": context,
         "norm_eps": settings.number("rms_norm_eps", 1e-6),
-        "rope_base": _rope_base(settings),
+        **_rope_fields(settings, context),
         "bias": bool(settings.get("attention_bias", False)),
         **attention_fields(
             settings.size("hidden_size"),
@@ -186,17 +185,22 @@ def attention_fields(width: int, heads: int, kv_heads: int, head_dim: int | None
     return {"n_heads": heads, "mixer": "gqa", "n_kv_heads": kv_heads, "head_dim": head_dim}
 
 
-def _check_window(settings: Settings, context: int) -> None:
-    window = settings.get("sliding_window", None)
-    if window is not None and settings.size("sliding_window") < context:
-        raise settings.unsupported(
-            f"its attention looks back {window} tokens (sliding_window) of a context of {context}: "
-            "sliding windows are not supported"
-        )
+def _window_fields(settings: Settings, layer_types: Any = None) -> dict[str, Any]:
+    """The window of attention, where it is shorter than the context, and the layers that have it: all, or as said."""
+    if settings.get("sliding_window", None) is None:
+        return {}
+    window, context = settings.size("sliding_window"), settings.size("max_position_embeddings", 2048)
+    kinds = {"sliding_attention": "window", "full_attention": "full"}
+    pattern = ["window"] if layer_types is None else [kinds.get(kind) for kind in layer_types]
+    if None in pattern or (layer_types is not None and len(pattern) != settings.size("num_hidden_layers")):
+        raise settings.unsupported("layer_types is not one of sliding_attention and full_attention for each layer")
+    if window >= context or "window" not in pattern:
+        return {}
+    return {"window": window} | ({"layer_pattern": tuple(pattern)} if "full" in pattern else {})
 
 
-def _rope_base(settings: Settings) -> float:
-    """The base of RoPE; old files say `rope_theta` and `rope_scaling`, newer ones `rope_parameters`."""
+def _rope_fields(settings: Settings, context: int) -> dict[str, Any]:
+    """The base of RoPE and its scaling; old files say `rope_theta` and `rope_scaling`, newer ones `rope_parameters`."""
     rope: dict[str, Any] = {}
     for name in ("rope_scaling", "rope_parameters"):
         given = settings.get(name, {})
@@ -204,17 +208,26 @@ def _rope_base(settings: Settings) -> float:
             raise settings.unsupported(f"{name} is not one set of numbers for all layers")
         rope |= given
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise settings.unsupported(f"RoPE scaling {kind!r} is not supported, only plain RoPE is")
+    if kind not in ("default", "linear", "yarn"):
+        raise settings.unsupported(f"RoPE scaling {kind!r} is not supported, only 'linear' and 'yarn' are")
     for share in (rope.get("partial_rotary_factor"), settings.get("partial_rotary_factor", 1.0)):
         if share not in (None, 1):
             raise settings.unsupported(f"RoPE turns a share of {share} of each head, only all of it is supported")
-    theta = rope.get("rope_theta")
-    return (
-        settings.number("rope_theta", 10000.0)
-        if theta is None
-        else Settings(rope, settings.source).number("rope_theta", 10000.0)
-    )
+    said = Settings(rope, settings.source)
+    base = said.number("rope_theta", settings.number("rope_theta", 10000.0))
+    if kind == "default":
+        return {"rope_base": base}
+    original = said.size("original_max_position_embeddings", context)
+    factor = said.number("factor", context / original)
+    if kind == "yarn":
+        for name, usual in (("beta_fast", 32), ("beta_slow", 1), ("truncate", True)):
+            said.must_be(name, usual)
+        usual_scale, given_scale = 0.1 * math.log(max(factor, 1)) + 1, said.get("attention_factor", None)
+        if given_scale is not None and not math.isclose(said.number("attention_factor", 1), usual_scale, rel_tol=1e-6):
+            raise settings.unsupported(f"attention_factor is {given_scale}, only YaRN's own is supported")
+        if rope.get("mscale") != rope.get("mscale_all_dim"):
+            raise settings.unsupported("mscale and mscale_all_dim of YaRN differ, which is not supported")
+    return {"rope_base": base, "rope_scaling": kind, "rope_factor": factor, "rope_original_length": original}
 
 
 def _llama_takes(config: Config) -> Takes:
@@ -230,21 +243,43 @@ def _llama_takes(config: Config) -> Takes:
         if config.qk_norm:
             for part in ("q_norm", "k_norm"):  # one norm for all heads, so it is reordered as one head
                 yield f"{ours}attention.sublayer.{part}.weight", Take(f"{theirs}self_attn.{part}.weight", heads=1)
-        for part in ("gate_proj", "up_proj", "down_proj"):
-            yield f"{ours}feed_forward.sublayer.{part}.weight", Take(f"{theirs}mlp.{part}.weight")
+        yield from _mixture_takes(config, ours, theirs) if config.n_experts else _swiglu_takes(ours, theirs)
         yield f"{ours}attention.norm.weight", Take(f"{theirs}input_layernorm.weight")
         yield f"{ours}feed_forward.norm.weight", Take(f"{theirs}post_attention_layernorm.weight")
 
 
+def _swiglu_takes(ours: str, theirs: str) -> Takes:
+    for part in ("gate_proj", "up_proj", "down_proj"):
+        yield f"{ours}feed_forward.sublayer.{part}.weight", Take(f"{theirs}mlp.{part}.weight")
+
+
+def _mixture_takes(config: Config, ours: str, theirs: str) -> Takes:
+    yield f"{ours}feed_forward.sublayer.router.weight", Take(f"{theirs}block_sparse_moe.gate.weight")
+    for expert in range(config.n_experts or 0):
+        for part, name in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
+            take = Take(f"{theirs}block_sparse_moe.experts.{expert}.{name}.weight")
+            yield f"{ours}feed_forward.sublayer.experts.{expert}.{part}.weight", take
+
+
 def _mistral_config(settings: Settings) -> dict[str, Any]:
-    return {**_llama_config(settings), "bias": False}  # Mistral has no setting for it
+    # Mistral has no setting for biases.
+    return {**_llama_config(settings), "bias": False, **_window_fields(settings)}
+
+
+def _mixtral_config(settings: Settings) -> dict[str, Any]:
+    experts = {"n_experts": settings.size("num_local_experts", 8), "top_k": settings.size("num_experts_per_tok", 2)}
+    return {**_mistral_config(settings), "feed_forward": "moe", **experts}
 
 
 def _qwen3_config(settings: Settings) -> dict[str, Any]:
-    # `sliding_window` counts only where `use_sliding_window` says so; left out, that means no.
     values = {"head_dim": 128, **settings.values}
-    values["use_sliding_window"] = bool(settings.get("use_sliding_window", False))
-    return {**_llama_config(Settings(values, settings.source)), "qk_norm": True}
+    found = {**_llama_config(Settings(values, settings.source)), "qk_norm": True}
+    # `sliding_window` counts only where `use_sliding_window` says so; left out, that means no.
+    if settings.get("use_sliding_window", False):
+        first, layers = settings.size("max_window_layers", 28), settings.size("num_hidden_layers")
+        usual = ["full_attention" if i < first else "sliding_attention" for i in range(layers)]
+        found |= _window_fields(settings, settings.get("layer_types", usual))
+    return found
 
 
 # BERT
@@ -294,6 +329,7 @@ FAMILIES = {
     "gpt2": Family("transformer.", _gpt2_config, _gpt2_takes, tied=True),
     "llama": Family("model.", _llama_config, _llama_takes),
     "mistral": Family("model.", _mistral_config, _llama_takes),
+    "mixtral": Family("model.", _mixtral_config, _llama_takes),
     "qwen3": Family("model.", _qwen3_config, _llama_takes),
     "bert": Family("bert.", _bert_config, _bert_takes, tied=True, left_out=r"(pooler|cls)\."),
 }

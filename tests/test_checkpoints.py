@@ -18,11 +18,12 @@ from torch import Tensor
 
 from lib.checkpoints import load_pretrained, load_tokenizer
 from lib.kv_cache import generate_cached
-from tests.tiny_checkpoints import SIZES, bert, edit, gpt2, llama, mistral, qwen3, saved, write_json
+from tests.tiny_checkpoints import ROPE, SIZES, bert, edit, gpt2, llama, mistral, mixtral, qwen3, saved, write_json
 
 LARGEST = 1e-4
 """The largest difference allowed in a number of a small model, in float32."""
 
+YARN = {**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 12}
 DECODERS: dict[str, Callable[[], Any]] = {
     "gpt2": gpt2,
     "gpt2, narrow inside": lambda: gpt2(n_inner=30, activation_function="relu", layer_norm_epsilon=1e-3),
@@ -35,6 +36,16 @@ DECODERS: dict[str, Callable[[], Any]] = {
     "llama, with biases": lambda: llama(attention_bias=True),
     "mistral": mistral,
     "mistral, window as long as the context": lambda: mistral(sliding_window=48),
+    "mistral, window shorter than the prompt": lambda: mistral(sliding_window=5),
+    "llama, linear": lambda: llama(rope_parameters={**ROPE, "rope_type": "linear", "factor": 4.0}),
+    "llama, yarn": lambda: llama(rope_parameters=YARN),
+    "qwen3, yarn, windows in the last layers": lambda: qwen3(
+        rope_parameters=YARN, use_sliding_window=True, sliding_window=6, max_window_layers=1
+    ),
+    "mixtral": mixtral,
+    "mixtral, one of three, in a window": lambda: mixtral(
+        num_local_experts=3, num_experts_per_tok=1, sliding_window=4, num_key_value_heads=2
+    ),
     "qwen3": qwen3,
     "qwen3, tied, with biases": lambda: qwen3(tie_word_embeddings=True, attention_bias=True, num_key_value_heads=6),
 }
@@ -151,6 +162,14 @@ def test_a_head_that_differs_from_the_embeddings_is_one_of_its_own(tmp_path: Pat
 def test_a_window_that_is_switched_off_is_passed_over(said: bool | None, tmp_path: Path) -> None:
     theirs, ids = saved(qwen3(), tmp_path), torch.randint(53, (2, 40))
     edit(tmp_path, lambda x: x, use_sliding_window=said, sliding_window=8)
+    assert largest_difference(load_pretrained(tmp_path)(ids), theirs(ids).logits) < LARGEST
+
+
+@torch.no_grad()
+def test_older_settings_of_scaling(tmp_path: Path) -> None:
+    theirs, ids = saved(llama(rope_parameters=YARN), tmp_path), torch.randint(53, (2, 40))
+    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 12, "attention_factor": None}
+    edit(tmp_path, lambda x: x, rope_parameters=None, rope_theta=500.0, rope_scaling=scaling)
     assert largest_difference(load_pretrained(tmp_path)(ids), theirs(ids).logits) < LARGEST
 
 

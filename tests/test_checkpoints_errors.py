@@ -15,7 +15,19 @@ from torch import Tensor, nn
 
 from lib import pieces
 from lib.checkpoints import CheckpointError, load_pretrained, load_tokenizer
-from tests.tiny_checkpoints import bert, edit, gguf_tensors, gpt2, llama, mistral, qwen3, saved, write_gguf, write_json
+from tests.tiny_checkpoints import (
+    bert,
+    edit,
+    gguf_tensors,
+    gpt2,
+    llama,
+    mistral,
+    mixtral,
+    qwen3,
+    saved,
+    write_gguf,
+    write_json,
+)
 
 Tensors = dict[str, Tensor]
 
@@ -91,13 +103,19 @@ def test_settings_that_are_no_json(text: str, tmp_path: Path) -> None:
 def test_another_architecture(kind: object, tmp_path: Path) -> None:
     saved(llama(), tmp_path)
     edit(tmp_path, lambda x: x, model_type=kind)
-    refused(tmp_path, f"architecture {kind!r} is not supported", "gpt2, llama, mistral, qwen3, bert")
+    refused(tmp_path, f"architecture {kind!r} is not supported", "gpt2, llama, mistral, mixtral, qwen3, bert")
 
 
 UNSUPPORTED: list[tuple[Callable[[], Any], dict[str, Any], str]] = [
-    (llama, {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "RoPE scaling 'yarn' is not supported"),
+    (llama, {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16}}, "beta_fast is 16, only 32"),
+    (llama, {"rope_parameters": {"rope_type": "yarn", "attention_factor": 2.0}}, "attention_factor is 2.0"),
+    (
+        llama,
+        {"rope_parameters": {"rope_type": "linear", "factor": 0.5}},
+        "rope_factor stretches: it must be",
+    ),
     (llama, {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "RoPE scaling 'llama3'"),
-    (llama, {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, "RoPE scaling 'linear'"),
+    (llama, {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "RoPE scaling 'dynamic'"),
     (llama, {"rope_parameters": {"full": {"rope_type": "default"}}}, "rope_parameters is not one set of numbers"),
     (llama, {"partial_rotary_factor": 0.5}, "RoPE turns a share of 0.5"),
     (llama, {"mlp_bias": True}, "mlp_bias is True, only False is supported"),
@@ -108,8 +126,10 @@ UNSUPPORTED: list[tuple[Callable[[], Any], dict[str, Any], str]] = [
     (llama, {"rms_norm_eps": "small"}, "rms_norm_eps must be a number, not 'small'"),
     (llama, {"num_key_value_heads": 4}, "describes an impossible model: mixer='gqa' needs n_kv_heads"),
     (llama, {"num_attention_heads": 0}, "describes an impossible model: n_heads must be a whole number"),
-    (mistral, {"sliding_window": 47}, "looks back 47 tokens (sliding_window) of a context of 48"),
-    (qwen3, {"use_sliding_window": True, "sliding_window": 8}, "looks back 8 tokens"),
+    (mistral, {"sliding_window": 0}, "describes an impossible model: window must be a whole number of at least 1"),
+    (qwen3, {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["chunked_attention"] * 3}, "layer_types"),
+    (qwen3, {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention"]}, "layer_types"),
+    (mixtral, {"num_experts_per_tok": 9}, "n_experts is 5, top_k 9"),
     (gpt2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
     (gpt2, {"activation_function": "tanh"}, "activation_function is 'tanh', only these are supported: gelu"),
     (bert, {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),

@@ -44,6 +44,12 @@ def qwen3(**fields: Any) -> Any:
     return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**fields))
 
 
+def mixtral(**fields: Any) -> Any:
+    experts = {"num_local_experts": 5, "num_experts_per_tok": 2}
+    fields = {"num_key_value_heads": 3, "rope_parameters": ROPE, **experts, **SIZES, **ENDS, **fields}
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**fields))
+
+
 def gpt2(**fields: Any) -> Any:
     sizes = {"vocab_size": 53, "n_positions": 48, "n_embd": 24, "n_layer": 3, "n_head": 6}
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**sizes, **ENDS, **fields}))
