@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lib import generate, pieces
+from lib import generate
 
 Message = dict[str, str]
 
@@ -71,7 +71,7 @@ class Chat:
             yield token
 
     def _new_cache(self) -> Any:
-        return pieces.take("kv_cache", "KVCache", "a chat")(self.model.config.n_layers)
+        return generate.new_cache(self.model.config)
 
 
 def render(template: str, messages: list[Message]) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from lib.attend import Attend
 from lib.decoder import generate
+from lib.generate import new_cache
 from lib.kv_cache import KVCache, cache_bytes, generate_cached
 from lib.model import Config, LanguageModel
 from tests import weights
@@ -22,6 +23,9 @@ PLANS = {
     "no positions, multi-query": replace(GPT, positions="none", mixer="mqa"),
     "Llama": LLAMA,
     "Qwen": replace(LLAMA, head_dim=10, qk_norm=True),
+    "Mistral": replace(LLAMA, window=4),
+    "multi-query, every other layer": replace(GPT, mixer="mqa", window=3, layer_pattern=("window", "full")),
+    "Mixtral, stretched": replace(LLAMA, feed_forward="moe", n_experts=5, rope_scaling="yarn", rope_factor=4.0),
 }
 plans = pytest.mark.parametrize("config", PLANS.values(), ids=PLANS)
 
@@ -51,6 +55,18 @@ def test_generation_with_a_cache_is_generation_without(config: Config) -> None:
     ]
     assert torch.equal(*drawn)
     assert not torch.equal(greedy[0], drawn[0])
+
+
+@plans
+@pytest.mark.parametrize("pieces", [[12], [1] * 12, [5, 1, 1, 5], [7, 4, 1]], ids=str)
+def test_a_cache_made_for_the_plan_keeps_what_is_looked_at(config: Config, pieces: list[int]) -> None:
+    model = weights.draw(LanguageModel(config)).double()
+    ids, cache = torch.randint(config.vocab_size, (2, sum(pieces))), new_cache(config)
+    parts = [model(piece, cache=cache) for piece in ids.split(pieces, dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), rtol=1e-5, atol=1e-5)
+    assert cache.length == 12
+    held = [min(12, config.window_of(layer) or 12) for layer in range(3)]
+    assert cache.nbytes == sum(cache_bytes(1, config.kv_heads, config.d_head, n, 2, 8) for n in held)
 
 
 def test_a_table_of_positions_ends_with_the_cache_too() -> None:
