@@ -40,7 +40,7 @@ def load_pretrained(path: str | Path, dtype: torch.dtype = torch.float32) -> Any
 
     Args:
         path: a folder in Hugging Face's layout, `config.json` and safetensors in one file or several,
-            of a GPT-2, Llama, Mistral, Qwen3 or BERT; or a GGUF file of a Llama, quantised or not.
+            of a GPT-2, Llama, Mistral, Mixtral, Qwen3 or BERT; or a GGUF file of a Llama, quantised or not.
         dtype: of the parameters.
 
     Returns:
