@@ -26,6 +26,15 @@ PROMPTS = (
     "def fibonacci(n):\n",
     "<|im_start|>user\nName 3 fruits.<|im_end|>\n<|im_start|>assistant\n",
 )
+MORE_PROMPTS = (
+    "Once upon a time, in a village by the sea,",
+    "Water boils at",
+    "import torch\n\nclass Attention(nn.Module):\n",
+    "The three laws of motion are",
+    "Q: What is 17 + 25?\nA:",
+    "Liebe Anna,\n",
+    "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n",
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +97,7 @@ def test_logits_are_the_same(prompt: str, ours: nn.Module, theirs: Any, vocabula
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt", PROMPTS + MORE_PROMPTS)
 def test_it_writes_the_same_64_tokens(prompt: str, ours: nn.Module, theirs: Any, vocabulary: Vocabulary) -> None:
     ids = torch.tensor([vocabulary.tokenizer.encode(prompt).ids])
     expected = theirs.generate(
