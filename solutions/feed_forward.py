@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -78,4 +79,4 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Tokens, `(..., D)`, to tokens, `(..., D)`."""
         gate = self.gate_proj(x)
-        return self.down_proj(gate * torch.sigmoid(gate) * self.up_proj(x))
+        return self.down_proj(F.silu(gate) * self.up_proj(x))

@@ -174,21 +174,21 @@ edit(
 edit(
     "SwiGLU",
     "gate and up exchanged",
-    old="gate = self.gate_proj(x)\n        return self.down_proj(gate * torch.sigmoid(gate) * self.up_proj(x))",
-    new="gate = self.up_proj(x)\n        return self.down_proj(gate * torch.sigmoid(gate) * self.gate_proj(x))",
+    old="gate = self.gate_proj(x)\n        return self.down_proj(F.silu(gate) * self.up_proj(x))",
+    new="gate = self.up_proj(x)\n        return self.down_proj(F.silu(gate) * self.gate_proj(x))",
     caught_by="the activation stands on the gate alone",
 )
 edit(
     "SwiGLU",
     "a sigmoid gate",
-    old="gate * torch.sigmoid(gate)",
+    old="F.silu(gate)",
     new="torch.sigmoid(gate)",
     caught_by="the gate is SiLU, z times sigmoid(z), not sigmoid alone",
 )
 edit(
     "SwiGLU",
     "the activation over the product",
-    old="gate * torch.sigmoid(gate) * self.up_proj(x)",
+    old="F.silu(gate) * self.up_proj(x)",
     new="F.silu(gate * self.up_proj(x))",
     caught_by="the activation stands on the gate alone",
 )
@@ -209,7 +209,7 @@ edit(
 edit(
     "SwiGLU",
     "gelu for SiLU",
-    old="gate * torch.sigmoid(gate)",
+    old="F.silu(gate)",
     new="F.gelu(gate)",
     caught_by="the gate is SiLU, z times sigmoid(z), not sigmoid alone",
 )
@@ -246,8 +246,8 @@ edit(
 edit(
     "SwiGLU",
     "a sigmoid that overflows",
-    old="torch.sigmoid(gate)",
-    new="(torch.exp(gate) / (1 + torch.exp(gate)))",
+    old="F.silu(gate)",
+    new="gate * torch.exp(gate) / (1 + torch.exp(gate))",
     caught_by="large gates do not overflow",
 )
 
