@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,22 +134,22 @@ def _decode(side: str) -> Result:
     import torch
 
     from lib.checkpoints import find_smollm2, load_pretrained, load_tokenizer
-    from lib.kv_cache import generate_cached
+    from lib.generate import stream
 
     found = find_smollm2()
     assert found is not None
     model = load_pretrained(found)
     ids = torch.tensor([load_tokenizer(found).tokenizer.encode(PROMPT).ids])
-    write: Callable[[int], Any]
+    write: Callable[[int], list[int]]
     if side == OURS:
-        write = lambda n: generate_cached(model, ids, n, temperature=0)  # noqa: E731
+        write = lambda n: list(stream(model, ids, n, temperature=0))  # noqa: E731
     else:
         theirs = as_reference(model)
         del model
-        settings = {"do_sample": False, "eos_token_id": [], "pad_token_id": 0}
-        write = lambda n: theirs.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, **settings)  # noqa: E731
+        how = {"attention_mask": torch.ones_like(ids), "do_sample": False, "eos_token_id": [], "pad_token_id": 0}
+        write = lambda n: theirs.generate(ids, max_new_tokens=n, **how)[0, ids.shape[1] :].tolist()  # noqa: E731
     write(8)
-    return _measured(lambda: write(NEW_TOKENS)[0].tolist(), NEW_TOKENS)
+    return _measured(lambda: write(NEW_TOKENS), NEW_TOKENS)
 
 
 def _train(side: str) -> Result:
@@ -185,7 +185,7 @@ def _train(side: str) -> Result:
     return _measured(lambda: steps(batches[2:]), STEPS * BATCH * TRAINING["max_len"])
 
 
-def _measured(do: Callable[[], list[float]], amount: int) -> Result:
+def _measured(do: Callable[[], Sequence[float]], amount: int) -> Result:
     """Do it once, and say how much of it was done in a second."""
     from course.bench_grade import PeakMemory
 
