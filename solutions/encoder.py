@@ -1,6 +1,7 @@
 """The encoder: it sees both sides, learns by filling gaps, and gives a text one vector."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -47,9 +48,7 @@ def mask_tokens(
     if not 0 <= p <= 1:
         raise ValueError(f"p must be from 0 to 1, got {p}")
 
-    def draw() -> Tensor:
-        return torch.rand(ids.shape, generator=generator, device=ids.device)
-
+    draw = partial(torch.rand, ids.shape, generator=generator, device=ids.device)
     chosen = draw() < p
     for special in special_ids:
         chosen &= ids != special

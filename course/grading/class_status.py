@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbgrader.api import MissingEntry
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -14,6 +15,8 @@ from course import chapters, paths
 from course.grading import classroom
 
 NOTHING, HANDED_IN = "-", "not graded"
+SHORT = {NOTHING: "-", HANDED_IN: "?"}
+"""How the table shows them."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +69,19 @@ def show(console: Console) -> None:
             "Released: " + ", ".join(status.maxima) + ". Nobody has handed in; `course collect` takes work in."
         )
         return
-    table = Table(title="The class", title_justify="left")
+    # Narrow columns and no lines between them, so that a whole course fits on a screen.
+    table = Table(title="The class", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("Student")
     for chapter_id, points in status.maxima.items():
-        table.add_column(f"{chapter_id[:2]}\nof {points:g}", justify="right")  # a whole course fits on a screen
-    table.add_column(f"total\nof {sum(status.maxima.values()):g}", justify="right")
+        table.add_column(f"{chapter_id[:2]}\n/{points:g}", justify="right", no_wrap=True)
+    table.add_column(f"total\n/{sum(status.maxima.values()):g}", justify="right", no_wrap=True)
     for student, row in status.cells.items():
-        marks = [f"{cell:g}" if isinstance(cell, float) else f"[dim]{cell}[/]" for cell in row.values()]
+        marks = [f"{cell:g}" if isinstance(cell, float) else f"[dim]{SHORT[cell]}[/]" for cell in row.values()]
         total = sum(cell for cell in row.values() if isinstance(cell, float))
         table.add_row(escape(student), *marks, f"{total:g}")
     console.print(table)
+    if any(HANDED_IN in row.values() for row in status.cells.values()):
+        console.print(f"{SHORT[HANDED_IN]}: handed in, {HANDED_IN}", soft_wrap=True)
     for chapter_id in status.maxima:
         names = status.missing(chapter_id)
         if names:

@@ -254,6 +254,7 @@ def test_dtypes(student: Student, check: Check) -> None:
         q, k, v = (
             x.transpose(1, 2).contiguous().transpose(1, 2) for x in heads(check, 2, 3, T=40, d=4, d_v=5, dtype=dtype)
         )
+        q = q / 4  # small scores: a large one, rounded to bfloat16, moves its weight by percents
         got = check.tensor(student.sliding_window_attention(q, k, v, 6), (2, 3, 40, 5), f"{dtype}", dtype)
         check.close(got, windowed(q, k, v, 6), f"{dtype}, not contiguous")
         same = student.fixtures.unchanged(student.sliding_window_attention, q, k, v, 6)

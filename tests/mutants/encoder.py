@@ -217,8 +217,8 @@ edit(
 edit(
     "mask_tokens",
     "the generator ignored",
-    old="torch.rand(ids.shape, generator=generator, device=ids.device)",
-    new="torch.rand(ids.shape, device=ids.device)",
+    old="partial(torch.rand, ids.shape, generator=generator, device=ids.device)",
+    new="partial(torch.rand, ids.shape, device=ids.device)",
     caught_by="the same generator's seed gives the same result, another seed another",
 )
 edit(
